@@ -1,0 +1,128 @@
+"""Recall@k, MAP@R and R-Precision. A query never retrieves itself: it is removed by index, not by rank."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from selftaught.retrieval.neighbors import BLOCK_BYTES, full_precision, ranked
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What one pass over a labeled set gives."""
+
+    recall: dict[int, float]
+    map_at_r: float
+    r_precision: float
+    queries: int
+    excluded: int
+    """Images whose class has no other image: nothing to retrieve, so left out of the score."""
+
+
+def score(
+    embeddings: Tensor,
+    labels: Tensor | Sequence[int],
+    ks: Iterable[int] = (1, 2, 4, 8),
+    *,
+    block_bytes: int = BLOCK_BYTES,
+) -> Scores:
+    """All retrieval metrics in one pass over blocks of queries."""
+    return _score(embeddings, labels, tuple(ks), with_r=True, block_bytes=block_bytes)
+
+
+def recall_at_k(
+    embeddings: Tensor, labels: Tensor | Sequence[int], ks: Iterable[int] = (1, 2, 4, 8)
+) -> dict[int, float]:
+    """The fraction of queries with an image of their class among their k nearest, for each k.
+
+    Queries whose class has no other image are left out.
+
+    Args:
+        embeddings: n×d; distances are Euclidean.
+        labels: n integers.
+
+    Example:
+        >>> import torch
+        >>> recall_at_k(torch.tensor([[0.0], [1.0], [1.5], [9.0]]), [0, 0, 1, 1], ks=(1, 2))
+        {1: 0.25, 2: 0.75}
+    """
+    return _score(embeddings, labels, tuple(ks), with_r=False).recall
+
+
+def map_at_r(embeddings: Tensor, labels: Tensor | Sequence[int]) -> float:
+    """Mean average precision at R, where R is the number of other images of the query's class.
+
+    Args:
+        embeddings: n×d; distances are Euclidean.
+        labels: n integers.
+
+    Example:
+        >>> import torch
+        >>> map_at_r(torch.tensor([[0.0], [1.0], [9.0], [9.5]]), [0, 0, 1, 1])
+        1.0
+    """
+    return score(embeddings, labels, ()).map_at_r
+
+
+def r_precision(embeddings: Tensor, labels: Tensor | Sequence[int]) -> float:
+    """The fraction of the R nearest that are of the query's class, R the number of others of its class.
+
+    Args:
+        embeddings: n×d; distances are Euclidean.
+        labels: n integers.
+
+    Example:
+        >>> import torch
+        >>> r_precision(torch.tensor([[0.0], [1.0], [1.5], [9.0]]), [0, 0, 1, 1])
+        0.25
+    """
+    return score(embeddings, labels, ()).r_precision
+
+
+def _score(
+    embeddings: Tensor,
+    labels: Tensor | Sequence[int],
+    ks: tuple[int, ...],
+    *,
+    with_r: bool,
+    block_bytes: int = BLOCK_BYTES,
+) -> Scores:
+    embeddings = full_precision(torch.as_tensor(embeddings))
+    labels = torch.as_tensor(labels, device=embeddings.device)
+    if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
+        raise ValueError(
+            f"embeddings must be n×d and labels n, but they are {tuple(embeddings.shape)} and {tuple(labels.shape)}"
+        )
+    if any(k < 1 for k in ks):
+        raise ValueError(f"every k must be at least 1, but ks = {ks}")
+    _, classes, sizes = torch.unique(labels, return_inverse=True, return_counts=True)
+    others = sizes[classes] - 1
+    queries = others.nonzero()[:, 0]
+    if not len(queries):
+        raise ValueError("no class has two images, so there is nothing to retrieve")
+    depth = min(len(labels) - 1, max([int(others.max()) if with_r else 1, *ks]))
+    ranks = torch.arange(1, depth + 1, device=labels.device)
+    hits = torch.zeros(depth, dtype=torch.long, device=labels.device)
+    precision = torch.zeros((), dtype=torch.float64, device=labels.device)
+    average = torch.zeros_like(precision)
+    blocks = ranked(embeddings[queries], embeddings, depth, exclude=queries, block_bytes=block_bytes)
+    for start, indices in blocks:
+        asked = queries[start : start + len(indices)]
+        right = classes[indices] == classes[asked, None]
+        hits += (right.cumsum(1) > 0).sum(0)
+        if with_r:
+            r = others[asked, None]
+            found = (right & (ranks <= r)).double()
+            precision += (found.sum(1) / r[:, 0]).sum()
+            average += (found * found.cumsum(1) / ranks).sum(1).div(r[:, 0]).sum()
+    n = len(queries)
+    recall = (hits.double() / n).tolist()
+    return Scores(
+        recall={k: recall[min(k, depth) - 1] for k in ks},
+        map_at_r=float(average) / n,
+        r_precision=float(precision) / n,
+        queries=n,
+        excluded=len(labels) - n,
+    )
