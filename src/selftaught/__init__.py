@@ -1,0 +1,43 @@
+"""From a folder of unlabeled images to an embedding model: self-taught metric learning without labels."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from selftaught.embedder import Embedder
+    from selftaught.method.losses import STMLLoss, distillation_loss, relaxed_contrastive_loss
+    from selftaught.method.similarity import contextual_similarity, contextualized_similarity, pairwise_similarity
+    from selftaught.retrieval.metrics import map_at_r, r_precision, recall_at_k
+    from selftaught.training.run import train
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Embedder",
+    "STMLLoss",
+    "contextual_similarity",
+    "contextualized_similarity",
+    "distillation_loss",
+    "map_at_r",
+    "pairwise_similarity",
+    "r_precision",
+    "recall_at_k",
+    "relaxed_contrastive_loss",
+    "train",
+]
+
+_HOMES = {
+    "selftaught.embedder": ("Embedder",),
+    "selftaught.method.losses": ("STMLLoss", "distillation_loss", "relaxed_contrastive_loss"),
+    "selftaught.method.similarity": ("contextual_similarity", "contextualized_similarity", "pairwise_similarity"),
+    "selftaught.retrieval.metrics": ("map_at_r", "r_precision", "recall_at_k"),
+    "selftaught.training.run": ("train",),
+}
+
+
+def __getattr__(name: str) -> object:
+    # Imported when first used: torch and its company take seconds, and `selftaught --help` needs none of them.
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

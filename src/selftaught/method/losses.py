@@ -1,9 +1,10 @@
 """Step 3: the student learns the similarities (Eqs. 1–3). Embeddings are never normalized."""
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from selftaught.method.precision import in_full_precision
@@ -13,22 +14,43 @@ Reduction = Literal["pairs", "samples"]
 Similarity = Literal["contextualized", "pairwise", "contextual"]
 
 
+class _Distances(torch.autograd.Function):
+    """‖z_i - z_j‖ of all pairs, with distance 0 and gradient 0 where rows coincide.
+
+    The gradient is written out, so that it takes one product with z where autograd's own takes two.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor) -> Tensor:
+        z = z - z.mean(0)
+        norms = z.square().sum(1)
+        scale = norms[:, None] + norms
+        squared = torch.addmm(scale, z, z.T, alpha=-2)
+        # Below this, what is left of the difference is rounding.
+        apart = (squared > 16 * torch.finfo(z.dtype).eps * scale).fill_diagonal_(False)
+        distances = squared.clamp(min=0).sqrt() * apart
+        ctx.save_for_backward(z, distances)
+        return distances
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        z, distances = ctx.saved_tensors
+        with torch.autocast(gradient.device.type, enabled=False):
+            force = (gradient / distances).masked_fill(distances == 0, 0)
+            force = force + force.T  # a pair pulls at both its rows
+            return force.sum(1, keepdim=True) * z - force @ z  # type: ignore[no-any-return]
+
+
 @in_full_precision
 def relative_distances(embeddings: Tensor) -> Tensor:
     """d_ij = ‖z_i - z_j‖ over the mean of row i, the zero diagonal included; gradient flows through the mean.
 
     Finite, with a finite gradient, also where rows coincide: such a pair has distance 0 and gradient 0.
     """
-    z = embeddings - embeddings.mean(0)
-    norms = z.square().sum(1)
-    scale = norms[:, None] + norms[None, :]
-    squared = scale - 2 * (z @ z.T)
-    # Below this, what is left of the difference is rounding.
-    apart = squared > 16 * torch.finfo(z.dtype).eps * scale
-    apart = apart & ~torch.eye(len(z), dtype=torch.bool, device=z.device)
-    distances = torch.where(apart, torch.where(apart, squared, 1).sqrt(), 0)
+    distances = _Distances.apply(embeddings)
     mean = distances.mean(1, keepdim=True)
-    return distances / torch.where(mean > 0, mean, 1)
+    return distances / mean.masked_fill(mean == 0, 1)  # type: ignore[no-any-return]
 
 
 def relaxed_contrastive_loss(
@@ -145,8 +167,9 @@ class STMLLoss(nn.Module):
 
 def _contrastive(d: Tensor, weights: Tensor, delta: float, reduction: Reduction) -> Tensor:
     n = len(d)
-    pairs = weights * d.square() + (1 - weights) * (delta - d).relu().square()
-    total = pairs.masked_fill(torch.eye(n, dtype=torch.bool, device=d.device), 0).sum()
+    # The pairs i = i are left out: d_ii = 0 does so for the pull, the zeroed diagonal for the push.
+    push = (1 - weights).fill_diagonal_(0)
+    total = (weights * d.square() + push * (delta - d).relu().square()).sum()
     return total / (n * (n - 1) if reduction == "pairs" else n)
 
 

@@ -27,8 +27,8 @@ def pairwise_similarity(teacher: Tensor, sigma: float = 3.0) -> Tensor:
     """
     t = F.normalize(teacher)
     cosine = t @ t.T
-    cosine = (cosine + cosine.T) / 2
-    return (-(2 - 2 * cosine).clamp(min=0) / sigma).exp().fill_diagonal_(1)
+    squared = (2 - cosine - cosine.T).clamp(min=0)
+    return (squared / -sigma).exp().fill_diagonal_(1)
 
 
 def contextual_similarity(teacher: Tensor, k: int, ids: Tensor | None = None) -> Tensor:
@@ -83,14 +83,13 @@ def contextual_part(similarity: Tensor, k: int, ids: Tensor | None = None) -> Te
     if not 1 <= k <= n:
         raise ValueError(f"k = {k} neighbors are more than the batch of {n} rows, or fewer than one")
     # A row is nearest to itself, then to the other rows of its image (by their true similarity), then to the rest.
-    closeness = similarity
-    if ids is not None:
-        closeness = closeness + (ids[:, None] == ids[None, :])
-    closeness = closeness + 2 * torch.eye(n, dtype=closeness.dtype, device=closeness.device)
+    closeness = similarity.clone() if ids is None else similarity + (ids[:, None] == ids)
+    closeness.diagonal().add_(2)
     neighbors = closeness.topk(k, dim=1).indices
     within = torch.zeros_like(closeness).scatter_(1, neighbors, 1)
     reciprocal = within * within.T  # Eq. 6, as the indicator matrix V
     size = reciprocal.sum(1, keepdim=True).clamp(min=1)
-    overlap = reciprocal * (reciprocal @ reciprocal.T) / size  # Eq. 7
-    expanded = overlap[neighbors[:, : max(1, round(k / 2))]].mean(1)  # Eq. 8, banker's rounding
+    overlap = (reciprocal @ reciprocal) * reciprocal / size  # Eq. 7; V is symmetric
+    # Eq. 8, banker's rounding: the mean of the rows of the nearest, without a copy of each.
+    expanded = F.embedding_bag(neighbors[:, : max(1, round(k / 2))], overlap, mode="mean")
     return (expanded + expanded.T) / 2  # Eq. 9

@@ -46,7 +46,7 @@ def recall_at_k(
     Example:
         >>> import torch
         >>> recall_at_k(torch.tensor([[0.0], [1.0], [1.5], [9.0]]), [0, 0, 1, 1], ks=(1, 2))
-        {1: 0.25, 2: 0.75}
+        {1: 0.5, 2: 0.75}
     """
     return _score(embeddings, labels, tuple(ks), with_r=False).recall
 
@@ -76,7 +76,7 @@ def r_precision(embeddings: Tensor, labels: Tensor | Sequence[int]) -> float:
     Example:
         >>> import torch
         >>> r_precision(torch.tensor([[0.0], [1.0], [1.5], [9.0]]), [0, 0, 1, 1])
-        0.25
+        0.5
     """
     return score(embeddings, labels, ()).r_precision
 

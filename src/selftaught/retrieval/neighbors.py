@@ -62,16 +62,19 @@ def ranked(
         raise ValueError(f"k = {k} neighbors were asked for, but each query has {available} to choose from")
     # ‖q − g‖² = ‖q‖² − 2 q·g + ‖g‖²: the first term does not change a query's ranking. Centering
     # keeps the other two small, and so their difference accurate.
+    queries, gallery = queries.detach(), gallery.detach()
     center = gallery.mean(0)
-    half_norms = (gallery - center).square().sum(1) / 2
     columns = max(k + 1, min(len(gallery), GALLERY_BLOCK))
     rows = max(1, block_bytes // (columns * gallery.element_size()))
+    whole = _centered(gallery, center) if len(gallery) <= columns else None
+    memory = gallery.new_empty(min(rows, len(queries)), min(columns, len(gallery)))
     for start in range(0, len(queries), rows):
         block = queries[start : start + rows] - center
         best: tuple[Tensor, Tensor] | None = None
         for first in range(0, len(gallery), columns):
-            part = gallery[first : first + columns] - center
-            scores = torch.addmm(half_norms[first : first + columns], block, part.T, beta=-1)
+            part, half_norms = whole or _centered(gallery[first : first + columns], center)
+            scores = memory[: len(block), : len(part)]
+            torch.addmm(half_norms, block, part.T, beta=-1, out=scores)
             if exclude is not None:
                 own = exclude[start : start + rows] - first
                 inside = (own >= 0) & (own < len(part))
@@ -86,3 +89,9 @@ def ranked(
             best = score, index
         assert best is not None
         yield start, best[1]
+
+
+def _centered(rows: Tensor, center: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows around the center, and half their squared norms."""
+    rows = rows - center
+    return rows, rows.square().sum(1) / 2

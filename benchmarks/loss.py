@@ -1,0 +1,136 @@
+"""Time of one step of the loss, forward and backward, against the same computed with a loop over rows.
+
+    python benchmarks/loss.py [--quick] [--threads 1]
+
+The reference does what the released code of the paper does, no slower: distances by ``torch.cdist``, everything
+vectorized but the overlap of the neighborhoods (Eq. 7), which is a loop over the rows of the batch, and each
+loss on its own, so that the similarity is computed once per head and the distances of a head once per loss.
+The two sides take turns within one run; a time is the median over the turns. Before that, their losses and
+gradients must agree.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from selftaught.method import STMLLoss
+
+K, SIGMA, DELTA = 10, 3.0, 1.0
+WANTED = 10.0
+"""How many times faster than the loop the loss is to be at n = 240."""
+
+
+def similarity_by_rows(teacher: Tensor, ids: Tensor) -> Tensor:
+    """Eqs. 5–10 with the loop over rows."""
+    teacher = F.normalize(teacher)
+    pairwise = torch.exp(-torch.cdist(teacher, teacher).square() / SIGMA)
+    closeness = pairwise.clone()
+    closeness[ids[:, None] == ids[None, :]] = 1
+    neighbors = closeness.topk(K, dim=1).indices
+    within = torch.zeros_like(pairwise).scatter_(1, neighbors, 1)
+    reciprocal = within * within.T
+    overlap = torch.zeros_like(pairwise)
+    for i in range(len(teacher)):
+        others = torch.where(reciprocal[i] != 0)[0]
+        overlap[i, others] = (reciprocal[:, others].sum(1) / len(others))[others]
+    expanded = overlap[neighbors[:, : round(K / 2)]].mean(1)
+    return (pairwise + (expanded + expanded.T) / 2) / 2
+
+
+def relative(z: Tensor) -> Tensor:
+    d = torch.cdist(z, z)
+    return d / d.mean(1, keepdim=True)
+
+
+def contrastive_by_rows(z: Tensor, teacher: Tensor, ids: Tensor) -> Tensor:
+    """Eq. 1 for one head."""
+    n = len(z)
+    d = relative(z)
+    with torch.no_grad():
+        weights = similarity_by_rows(teacher, ids)
+        others = 1 - torch.eye(n, device=z.device)
+        pull, push = weights * others, (1 - weights) * others
+    return ((d.square() * pull).sum() + ((DELTA - d).relu().square() * push).sum()) / (n * (n - 1))
+
+
+def reference(f: Tensor, g: Tensor, teacher: Tensor, ids: Tensor) -> Tensor:
+    """Eq. 3 from its three losses."""
+    contrastive = (contrastive_by_rows(f, teacher, ids) + contrastive_by_rows(g, teacher, ids)) / 2
+    target = (-relative(g.detach())).log_softmax(1)
+    return contrastive + F.kl_div((-relative(f)).log_softmax(1), target, log_target=True, reduction="batchmean")
+
+
+def inputs(n: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Two views of n / 2 images in clusters of five images."""
+    torch.manual_seed(0)
+    images = n // 2
+    f, g, teacher = torch.randn(n, 512), torch.randn(n, 1024), torch.randn(n, 1024)
+    centers = torch.randn(images // 5, 1024)
+    teacher = 0.5 * teacher + centers[torch.arange(images) % len(centers)].repeat(2, 1)
+    ids = torch.arange(images).repeat(2)
+    return f.to(device).requires_grad_(), g.to(device).requires_grad_(), teacher.to(device), ids.to(device)
+
+
+def compare(n: int, device: torch.device, turns: int) -> tuple[float, float]:
+    """Median milliseconds of the reference and of ours."""
+    f, g, teacher, ids = inputs(n, device)
+    loss = STMLLoss(K, SIGMA, DELTA)
+
+    def gradients(total: Callable[[], Tensor]) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(total(), (f, g))
+
+    def by_rows() -> Tensor:
+        return reference(f, g, teacher, ids)
+
+    def ours() -> Tensor:
+        return loss(f, g, teacher, ids).total  # type: ignore[no-any-return]
+
+    torch.testing.assert_close(ours(), by_rows(), rtol=1e-4, atol=1e-6)
+    for mine, theirs in zip(gradients(ours), gradients(by_rows), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-2, atol=1e-3 * theirs.abs().max().item())
+
+    times: dict[Callable[[], Tensor], list[float]] = {by_rows: [], ours: []}
+    for turn in range(turns + 2):
+        for side, taken in times.items():
+            _wait(device)
+            start = time.perf_counter()
+            gradients(side)
+            _wait(device)
+            if turn >= 2:
+                taken.append(1000 * (time.perf_counter() - start))
+    return statistics.median(times[by_rows]), statistics.median(times[ours])
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The loss against a loop over rows.")
+    parser.add_argument("--quick", action="store_true", help="n = 240 only, few turns")
+    parser.add_argument("--threads", type=int, help="CPU threads; 1 is steadier on a busy machine")
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} CPU threads, d_f = 512, d_g = 1024, float32")
+    print(f"{'device':>8} {'n':>5} {'loop ms':>10} {'ours ms':>10} {'ratio':>8}")
+    verdicts = []
+    for name in devices:
+        for n in (240,) if options.quick else (240, 960):
+            loop, ours = compare(n, torch.device(name), 5 if options.quick or n > 240 else 25)
+            print(f"{name:>8} {n:>5} {loop:>10.2f} {ours:>10.2f} {loop / ours:>7.1f}×", flush=True)
+            if n == 240:
+                verdict = "PASS" if loop / ours >= WANTED else "FAIL"
+                verdicts.append(f"{verdict} at least {WANTED:.0f}× at n = 240 on {name}")
+    print("\n".join(verdicts))
+
+
+if __name__ == "__main__":
+    main()

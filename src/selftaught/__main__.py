@@ -1,0 +1,5 @@
+"""``python -m selftaught``."""
+
+from selftaught.cli import main
+
+main()

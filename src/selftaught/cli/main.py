@@ -1,0 +1,51 @@
+"""Errors become one line and an exit code: 0 done, 1 failed, 2 misuse, 130 interrupted."""
+
+import os
+import sys
+import traceback
+from typing import NoReturn
+
+import typer
+
+from selftaught.cli.commands import app
+from selftaught.errors import SelftaughtError
+
+# Typer's errors of usage, wherever its version keeps the class they share.
+MISUSE: type[Exception] = typer.BadParameter.__mro__[1]
+DEBUG = "SELFTAUGHT_DEBUG"
+
+
+def main() -> NoReturn:
+    try:
+        code = app(standalone_mode=False)
+    except SelftaughtError as error:
+        _fail(str(error), error.exit_code)
+    except MISUSE as error:
+        what = error.format_message()  # type: ignore[attr-defined]
+        if not what:  # no command was given, and the help has been shown
+            sys.exit(2)
+        _fail(f"{what} (see selftaught --help)", 2)
+    except (KeyboardInterrupt, typer.Abort):
+        _fail("interrupted", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except MemoryError:
+        _fail("out of memory: try a smaller --batch-size", 1)
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            traceback.print_exc()
+        _fail(_unexpected(error), 1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _unexpected(error: Exception) -> str:
+    what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    if type(error).__name__ == "OutOfMemoryError":
+        return "out of GPU memory: try a smaller --batch-size, or --device cpu"
+    return f"unexpected {what} (set {DEBUG}=1 to see where it comes from)"
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    print(f"selftaught: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(code)

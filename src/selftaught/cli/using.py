@@ -1,0 +1,140 @@
+"""Using a finished model: evaluate, embed, search."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from selftaught.data import ImageFolder, Skipped, check_skipped, find_images, skipped_table
+from selftaught.embedder import Embedder
+from selftaught.errors import SelftaughtError, UsageError, shown
+from selftaught.files import write_atomically
+from selftaught.report import Tile, contact_sheet
+from selftaught.retrieval import nearest, score
+from selftaught.training.measure import RECALLS, as_row, class_numbers
+from selftaught.training.progress import Reporter
+from selftaught.vectors import (
+    SUFFIXES,
+    Vectors,
+    check_folder_of,
+    check_target,
+    model_id,
+    read_vectors,
+    write_vectors,
+)
+
+
+def evaluate(run: Path, labeled: Path, target: Path | None, device: str, allow_skipped: bool) -> None:
+    to_file = target is not None and str(target) != "-"
+    if target is not None and to_file:
+        check_folder_of(target)
+    images = find_images(labeled)
+    images.labels()
+    embedder = Embedder.load(run, device)
+    images, vectors, skipped = embed_folder(embedder, images, allow_skipped)
+    labels = class_numbers(images)
+    try:
+        scores = score(vectors, labels, RECALLS)
+    except ValueError as error:
+        raise SelftaughtError(f"{shown(labeled)} cannot be scored: {error}") from None
+    row: dict[str, object] = {**as_row(scores)}
+    row |= {"images": len(images), "classes": int(labels.max()) + 1, "queries": scores.queries}
+    row |= {"excluded": scores.excluded, "skipped": [vars(entry) for entry in skipped]}
+    text = json.dumps(row, indent=2) + "\n"
+    if target is not None and not to_file:
+        sys.stdout.write(text)
+        return
+    Console(soft_wrap=True).print(scores_table({"": as_row(scores)}))
+    note = f"{scores.queries} queries among {len(images)} images of {row['classes']} classes"
+    if scores.excluded:
+        note += f"; {scores.excluded} images excluded from the score, because their class has no other image"
+    print(note)
+    if target is not None:
+        write_atomically(target, text)
+
+
+def embed(run: Path, folder: Path, out: Path, device: str, allow_skipped: bool) -> None:
+    check_target(out)
+    images = find_images(folder)
+    embedder = Embedder.load(run, device)
+    images, vectors, skipped = embed_folder(embedder, images, allow_skipped)
+    written = write_vectors(out, Vectors(images.root.absolute(), images.files, vectors, model_id(run)))
+    if skipped:
+        table = out.with_name(f"{out.stem}.skipped.csv")
+        write_atomically(table, skipped_table(skipped))
+        written.append(table)
+    print(f"{len(images)} vectors of size {embedder.dim} written to {', '.join(shown(path) for path in written)}")
+
+
+def search(run: Path, query: Path, within: Path, k: int, out: Path, device: str, allow_skipped: bool) -> None:
+    check_folder_of(out)
+    embedder = Embedder.load(run, device)
+    asked = embedder.encode([query])
+    if within.is_file() and within.suffix in SUFFIXES:
+        known = read_vectors(within)
+        if known.model != model_id(run):
+            raise UsageError(f"{shown(within)} was made with another model than {shown(run)}: embed the images again")
+    else:
+        images, vectors, _ = embed_folder(embedder, find_images(within), allow_skipped)
+        known = Vectors(images.root, images.files, vectors, "")
+    own = [i for i, path in enumerate(known.paths) if _same_file(known.root / path, query)]
+    keep = [i for i in range(len(known.paths)) if i not in set(own)]
+    if not keep:
+        raise SelftaughtError(f"there is nothing in {shown(within)} besides the query itself")
+    distances, indices = nearest(asked, known.vectors[keep], min(k, len(keep)))
+    found = [
+        (known.root / known.paths[keep[i]], d) for i, d in zip(indices[0].tolist(), distances[0].tolist(), strict=True)
+    ]
+    row = [Tile(query, "query", "query"), *(Tile(path, f"{d:.3f}  {path.name}") for path, d in found)]
+    rows = [row[start : start + 6] for start in range(0, len(row), 6)]
+    sheet = contact_sheet(rows)
+    kind = "JPEG" if out.suffix.lower() in (".jpg", ".jpeg") else "PNG"
+    write_atomically(out, lambda file: sheet.save(file, kind))
+    for rank, (path, distance) in enumerate(found, 1):
+        print(f"{rank:3d}  {distance:9.4f}  {shown(path)}")
+    print(f"contact sheet: {shown(out)}")
+
+
+def embed_folder(
+    embedder: Embedder, images: ImageFolder, allow_skipped: bool
+) -> tuple[ImageFolder, Tensor, list[Skipped]]:
+    """Embed all images that can be read; says which cannot."""
+    reporter = Reporter()
+    with reporter.work("embedding images", len(images)) as tell:
+        paths = [images.path(i) for i in range(len(images))]
+        vectors, failed = embedder.encode_files(paths, advance=lambda more: tell(more, ""))
+    names = dict(zip(paths, images.files, strict=True))
+    skipped = [Skipped(names[entry.path], entry.reason) for entry in failed]
+    if skipped:
+        check_skipped(images, skipped, allow=allow_skipped)
+        for entry in skipped[:10]:
+            reporter.say(f"left out {shown(entry.path)}: {entry.reason}")
+        if len(skipped) > 10:
+            reporter.say(f"left out {len(skipped) - 10} more images that cannot be read")
+    return images.without(skipped), vectors, skipped
+
+
+def scores_table(rows: dict[str, dict[str, float]]) -> Table:
+    """Scores in percent, one line per model."""
+    names = {"map@r": "MAP@R", "r_precision": "R-Precision"}
+    table = Table(box=None, pad_edge=False)
+    columns: Sequence[str] = list(next(iter(rows.values())))
+    if any(rows):
+        table.add_column("")
+    for column in columns:
+        table.add_column(names.get(column, column.replace("recall", "Recall")), justify="right")
+    for name, row in rows.items():
+        values = [f"{row[column]:.1%}" for column in columns]
+        table.add_row(*([name] if any(rows) else []), *values)
+    return table
+
+
+def _same_file(path: Path, other: Path) -> bool:
+    try:
+        return path.samefile(other)
+    except OSError:
+        return False

@@ -1,0 +1,98 @@
+"""One image file → upright RGB pixels, as a viewer would show them."""
+
+import io
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
+
+from selftaught.errors import ImageError
+
+EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
+
+
+def open_image(path: str | os.PathLike[str]) -> Image.Image:
+    """Read an image as RGB: EXIF rotation applied, first frame, transparency on white, 16 bits scaled to 8.
+
+    Raises:
+        ImageError: with the reason on one line (without the path), if it cannot be read in full.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if Path(path).stat().st_size == 0:
+                raise ImageError("empty file")
+            with Image.open(path, formats=FORMATS) as image:
+                image.load()
+                return to_rgb(image)
+    except ImageError:
+        raise
+    except UnidentifiedImageError:
+        raise ImageError("not an image that can be read (JPEG, PNG, WebP, BMP, TIFF or GIF)") from None
+    except Image.DecompressionBombError:
+        raise ImageError("over 178 megapixels; make it smaller") from None
+    except FileNotFoundError:
+        raise ImageError("no such file") from None
+    except PermissionError:
+        raise ImageError("no permission to read") from None
+    except MemoryError:
+        raise ImageError("too large for the memory") from None
+    except Exception as error:  # decoders raise all sorts of things on damaged files
+        raise ImageError(f"damaged: {' '.join(str(error).split()) or type(error).__name__}") from None
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Any Pillow image as upright 8-bit RGB."""
+    try:
+        image = ImageOps.exif_transpose(image)
+    except Exception:  # broken metadata is no reason to drop the picture
+        image = image.copy()
+    if image.mode == "RGB":
+        return image
+    if image.mode.startswith(("I", "F")):
+        return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
+    if image.mode == "CMYK":
+        return _from_cmyk(image)
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(white, image).convert("RGB")
+    return image.convert("RGB")
+
+
+def from_array(array: np.ndarray) -> Image.Image:
+    """H×W, H×W×1, H×W×3 or H×W×4 values (uint8, uint16, or floats within [0, 1]) as RGB."""
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)) or 0 in array.shape:
+        raise ImageError(f"an image array must be H×W, H×W×3 or H×W×4, but is {'×'.join(map(str, array.shape))}")
+    if array.dtype != np.uint8:
+        array = _eight_bits(array)
+    return to_rgb(Image.fromarray(np.ascontiguousarray(array)))
+
+
+def _eight_bits(values: np.ndarray) -> np.ndarray:
+    """16-bit, 32-bit and float samples → 0…255: floats within [0, 1] and the full 16-bit range map to the ends."""
+    samples = np.nan_to_num(values.astype(np.float64))
+    if np.issubdtype(values.dtype, np.floating):
+        low, high = min(0.0, samples.min()), max(1.0, samples.max())
+    else:
+        low, high = 0.0, max(65535.0, samples.max())
+    scaled: np.ndarray = np.round((samples - low) / (high - low) * 255).astype(np.uint8)
+    return scaled
+
+
+def _from_cmyk(image: Image.Image) -> Image.Image:
+    profile = image.info.get("icc_profile")
+    if profile:
+        try:
+            source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+            converted = ImageCms.profileToProfile(image, source, ImageCms.createProfile("sRGB"), outputMode="RGB")
+            if converted is not None:
+                return converted
+        except ImageCms.PyCMSError:
+            pass
+    return image.convert("RGB")

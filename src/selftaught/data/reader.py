@@ -1,0 +1,120 @@
+"""Image files → batches of uint8 views, decoded by worker processes that serve every pass of a run."""
+
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from selftaught.data.folder import ImageFolder, Skipped
+from selftaught.data.images import open_image
+from selftaught.data.views import View, Views
+from selftaught.errors import ImageError
+
+CHECKED_AT_ONCE = 32
+
+
+class Request(NamedTuple):
+    path: str
+    view: View | Literal["check"]
+    """What is wanted of the file; "check" reads it and gives nothing back."""
+    seed: int = 0
+
+
+class Batch(NamedTuple):
+    """The views of one batch of requests; what could not be read is left out of ``images`` and named."""
+
+    images: Tensor
+    """uint8, n×views×3×H×W."""
+    positions: list[int]
+    """Which request each row of ``images`` answers."""
+    failures: list[tuple[int, str]]
+    """(which request, why) for the rest."""
+
+
+class Reader:
+    """Reads batches of requests in order. With workers, they start at the first batch and stay until :meth:`close`."""
+
+    def __init__(self, views: Views, workers: int = 0, pin_memory: bool = False) -> None:
+        self._requests: Iterable[list[Request]] = ()
+        self._loader: DataLoader[Any] = DataLoader(
+            _Decoder(views),
+            batch_sampler=_Forward(self),
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            pin_memory=pin_memory,
+            collate_fn=_collate,
+            worker_init_fn=_ignore_interrupts,
+        )
+
+    def read(self, requests: Iterable[list[Request]]) -> Iterator[Batch]:
+        self._requests = requests
+        yield from self._loader
+
+    def close(self) -> None:
+        """Stop the workers."""
+        self._loader._iterator = None
+
+
+def unreadable(images: ImageFolder, workers: int = 0, advance: Callable[[int], None] = lambda _: None) -> list[Skipped]:
+    """Read every image once: those that cannot be, and why."""
+    reader = Reader(Views(1, 1, 1), workers)
+    starts = range(0, len(images), CHECKED_AT_ONCE)
+    batches = (
+        [Request(images.path(i), "check") for i in range(s, min(s + CHECKED_AT_ONCE, len(images)))] for s in starts
+    )
+    skipped: list[Skipped] = []
+    try:
+        for start, batch in zip(starts, reader.read(batches), strict=True):
+            skipped += [Skipped(images.files[start + position], reason) for position, reason in batch.failures]
+            advance(len(batch.positions) + len(batch.failures))
+    finally:
+        reader.close()
+    return skipped
+
+
+def available_cores() -> int:
+    """Cores this process may use, which in a container or under a scheduler can be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+class _Decoder(Dataset[Tensor | str]):
+    def __init__(self, views: Views) -> None:
+        self.views = views
+
+    def __getitem__(self, request: Request) -> Tensor | str:
+        try:
+            image = open_image(request.path)
+            if request.view == "check":
+                return torch.empty(0, dtype=torch.uint8)
+            return self.views(image, request.view, request.seed)
+        except ImageError as error:
+            return str(error)
+
+
+class _Forward:
+    """A batch sampler that hands on whatever the reader was last asked for."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+
+    def __iter__(self) -> Iterator[list[Request]]:
+        return iter(self.reader._requests)
+
+
+def _collate(results: list[Tensor | str]) -> Batch:
+    good = [(i, result) for i, result in enumerate(results) if isinstance(result, Tensor)]
+    images = torch.stack([image for _, image in good]) if good else torch.empty(0, 1, 3, 1, 1, dtype=torch.uint8)
+    return Batch(
+        images=images,
+        positions=[i for i, _ in good],
+        failures=[(i, result) for i, result in enumerate(results) if isinstance(result, str)],
+    )
+
+
+def _ignore_interrupts(_: int) -> None:
+    # Ctrl-C reaches the whole process group; only the main process may react to it, and then ends the workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

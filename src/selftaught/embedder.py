@@ -1,0 +1,222 @@
+"""The finished model: load it, embed images with it, save it."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import timm
+import torch
+import torchvision
+from PIL import Image
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+import selftaught
+from selftaught.data import Reader, Request, Skipped, Views, available_cores, from_array, open_image, to_rgb
+from selftaught.data.passes import Advance, embed_files
+from selftaught.errors import ImageError, SelftaughtError, UsageError, shown
+from selftaught.files import write_atomically
+from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, build_backbone, linear_head
+
+FORMAT = 1
+METRIC = "euclidean"
+WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
+FEW_IMAGES = 64
+"""Fewer images than this are read without starting processes for it."""
+
+ImageLike = str | os.PathLike[str] | Image.Image | np.ndarray
+
+
+class Embedder:
+    """Images → vectors, in which a small Euclidean distance means "the same thing".
+
+    Example:
+        >>> embedder = Embedder.load(getfixture("run"))  # a folder written by train
+        >>> vectors = embedder.encode([Image.new("RGB", (80, 60), "red"), Image.new("RGB", (80, 60), "blue")])
+        >>> vectors.shape
+        torch.Size([2, 8])
+    """
+
+    metric = METRIC
+    """How the vectors are to be compared: they are not normalized."""
+
+    def __init__(self, network: EmbeddingNetwork, description: dict[str, Any]) -> None:
+        self.network = network.eval()
+        self.description = description
+
+    @classmethod
+    def load(
+        cls, run: str | os.PathLike[str], device: str | torch.device = "auto", backbone: nn.Module | None = None
+    ) -> "Embedder":
+        """Load a run's model.
+
+        Args:
+            run: the folder that ``train`` wrote.
+            device: "auto" takes a GPU if there is one.
+            backbone: the module a run was trained with, if it was your own; its weights are overwritten.
+        """
+        folder = Path(run)
+        description = _read_description(folder)
+        preprocessing = Preprocessing(**description["preprocessing"])
+        name = description["backbone"]
+        if backbone is None:
+            if description["own_backbone"]:
+                raise UsageError(
+                    f"the model in {shown(folder)} was trained with a backbone of your own, {shown(name)}: "
+                    "load it from Python with Embedder.load(run, backbone=module)"
+                )
+            backbone = build_backbone(name, "none").module
+        encoder = Encoder(backbone, preprocessing)
+        network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, description["dim"])})
+        try:
+            network.load_state_dict(load_file(folder / WEIGHTS))
+        except (OSError, safetensors.SafetensorError, RuntimeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise SelftaughtError(f"cannot load {shown(folder / WEIGHTS)}: {reason}") from None
+        return cls(network.to(choose_device(device)), description)
+
+    @property
+    def dim(self) -> int:
+        return int(self.description["dim"])
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        return self.network.encoder.preprocessing
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.network.parameters()).device
+
+    def encode(self, images: Sequence[ImageLike], batch_size: int = 64) -> Tensor:
+        """Embed images.
+
+        Args:
+            images: paths, Pillow images, or arrays (H×W, H×W×3 or H×W×4; uint8, uint16, or floats within [0, 1]).
+
+        Returns:
+            n×dim float32 vectors on the CPU.
+
+        Raises:
+            ImageError: if one of them cannot be read.
+        """
+        if isinstance(images, (str, os.PathLike, Image.Image)):
+            raise TypeError("encode takes a list of images; put a single one into brackets")
+        if len(images) and all(isinstance(image, (str, os.PathLike)) for image in images):
+            paths = [os.fspath(image) for image in images if isinstance(image, (str, os.PathLike))]
+            vectors, skipped = self.encode_files(paths, batch_size)
+            if skipped:
+                raise ImageError(f"cannot read {shown(skipped[0].path)}: {skipped[0].reason}")
+            return vectors
+        views = self._views()
+        parts = [torch.empty(0, self.dim)]
+        for start in range(0, len(images), batch_size):
+            batch = torch.cat([views(_as_image(image), "center") for image in images[start : start + batch_size]])
+            parts.append(self._embed(batch.to(self.device))["f"].float().cpu())
+        return torch.cat(parts)
+
+    def encode_files(
+        self, paths: Sequence[str], batch_size: int = 64, advance: Advance = lambda _: None
+    ) -> tuple[Tensor, list[Skipped]]:
+        """Embed files, leaving out those that cannot be read: vectors of the others in order, and what was skipped."""
+        workers = 0 if len(paths) < FEW_IMAGES else min(8, available_cores())
+        reader = Reader(self._views(), workers)
+        try:
+            vectors, failures = embed_files(
+                self._embed,
+                reader,
+                [Request(path, "center") for path in paths],
+                device=self.device,
+                batch_size=batch_size,
+                advance=advance,
+            )
+        finally:
+            reader.close()
+        skipped = [Skipped(paths[index], reason) for index, reason in failures]
+        return vectors.get("f", torch.empty(0, self.dim)).cpu(), skipped
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write ``model.safetensors`` and ``model.json``; an older pair there is replaced."""
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        state = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
+        write_atomically(place / WEIGHTS, save(state, metadata={"format": "pt"}))
+        write_atomically(place / DESCRIPTION, json.dumps(self.description, indent=2) + "\n")
+
+    @torch.inference_mode()
+    def _embed(self, images: Tensor) -> dict[str, Tensor]:
+        output: dict[str, Tensor] = self.network(images)
+        return output
+
+    def _views(self) -> Views:
+        p = self.preprocessing
+        return Views(p.size, p.resize, p.squash)
+
+
+def describe(
+    *, backbone: str, own_backbone: bool, preprocessing: Preprocessing, dim: int, settings: dict[str, Any]
+) -> dict[str, Any]:
+    """The content of ``model.json``: all that is needed to use the weights, and how they came about."""
+    return {
+        "format": FORMAT,
+        "backbone": backbone,
+        "own_backbone": own_backbone,
+        "dim": dim,
+        "metric": METRIC,
+        "preprocessing": asdict(preprocessing),
+        "recipe": settings["recipe"],
+        "settings": settings,
+        "versions": {
+            "selftaught": selftaught.__version__,
+            "torch": torch.__version__,
+            "torchvision": torchvision.__version__,
+            "timm": timm.__version__,
+        },
+    }
+
+
+def choose_device(device: str | torch.device = "auto") -> torch.device:
+    """A device by name; "auto" takes a CUDA GPU if there is one."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+        torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError) as error:
+        first = str(error).splitlines()[0]
+        raise UsageError(f"no device {shown(device)!r} here ({first}): use auto, cpu, cuda or cuda:0") from None
+    return chosen
+
+
+def _read_description(folder: Path) -> dict[str, Any]:
+    file = folder / DESCRIPTION
+    if not folder.is_dir():
+        raise UsageError(f"there is no run {shown(folder)}")
+    if not file.is_file():
+        begun = (folder / "settings.json").is_file()
+        hint = f"its training has not finished: selftaught train --resume {shown(folder)}" if begun else "it is no run"
+        raise UsageError(f"there is no model in {shown(folder)}: {hint}")
+    try:
+        description: dict[str, Any] = json.loads(file.read_text("utf-8"))
+        kind, metric = description["format"], description["metric"]
+        missing = {"backbone", "own_backbone", "dim", "preprocessing"} - set(description)
+    except (ValueError, KeyError, TypeError, OSError):
+        raise SelftaughtError(f"{shown(file)} is damaged: it does not describe a model") from None
+    if kind != FORMAT or metric != METRIC or missing:
+        raise SelftaughtError(f"{shown(file)} was written by another version of selftaught, which this one cannot read")
+    return description
+
+
+def _as_image(image: ImageLike) -> Image.Image:
+    if isinstance(image, Image.Image):
+        return to_rgb(image)
+    if isinstance(image, (str, os.PathLike)):
+        try:
+            return open_image(image)
+        except ImageError as error:
+            raise ImageError(f"cannot read {shown(image)}: {error}") from None
+    return from_array(np.asarray(image))

@@ -1,0 +1,61 @@
+"""Files are written whole or not at all."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from selftaught.errors import SelftaughtError, UsageError, shown
+
+TEMPORARY = ".{name}.{process}.tmp"
+
+
+def write_atomically(path: Path, content: bytes | str | Callable[[BinaryIO], object]) -> None:
+    """Write beside the target, flush to the disk, then rename over it: a reader sees the old file or the new one."""
+    temporary = path.with_name(TEMPORARY.format(name=path.name, process=os.getpid()))
+    try:
+        with temporary.open("wb") as file:
+            if callable(content):
+                content(file)
+            else:
+                file.write(content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise SelftaughtError(f"cannot write {shown(path)}: {error.strerror or error}; the old file is kept") from error
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def new_folder(path: Path, what: str, instead: str) -> None:
+    """Make an output folder; an existing one must be empty and writable."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            raise UsageError(f"{what} {shown(path)} exists already and is not empty: {instead}")
+        probe = path / TEMPORARY.format(name="probe", process=os.getpid())
+        probe.touch()
+        probe.unlink()
+    except FileExistsError:
+        raise UsageError(f"{what} {shown(path)} is a file: {instead}") from None
+    except OSError as error:
+        raise UsageError(f"{what} {shown(path)} cannot be written to ({error.strerror}): {instead}") from None
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete what a killed process had begun to write."""
+    for leftover in folder.glob(".*.tmp"):
+        leftover.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,77 @@
+"""Self-taught metric learning: the four steps put together (Algorithm 1)."""
+
+import copy
+
+import torch
+from torch import Tensor
+
+from selftaught.learners.learner import Learner
+from selftaught.method import MovingAverage, STMLLoss, neighbor_batches, random_batches
+from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
+from selftaught.recipes import Settings
+
+VIEWS = 2
+
+
+class STML(Learner):
+    """Student (f and g) and teacher (its own g) on copies of one encoder."""
+
+    batch_head = "g"
+    losses = ("loss", "contrastive", "distillation")
+
+    def __init__(self, encoder: Encoder, settings: Settings) -> None:
+        super().__init__()
+        assert settings.batch_size is not None
+        self.batch_size = settings.batch_size
+        self.neighbors = settings.neighbors
+        self.kind_of_batches = settings.batches
+        self.update_before_step = settings.teacher_update == "before_step"
+        features = encoder.features
+        heads = {"f": linear_head(features, settings.dim), "g": linear_head(features, features)}
+        self.network = EmbeddingNetwork(encoder, heads)
+        self.teacher = EmbeddingNetwork(copy.deepcopy(encoder), {"g": linear_head(features, features)})
+        self.teacher.requires_grad_(False).eval()
+        self.loss = STMLLoss(
+            k=VIEWS * settings.neighbors,
+            sigma=settings.sigma,
+            delta=settings.delta,
+            reduction=settings.reduction,
+            include_self=settings.include_self,
+            group_views=settings.group_views,
+            similarity=settings.similarity,
+            distill=settings.distill,
+        )
+        self.momentum = settings.momentum
+        self._average: MovingAverage | None = None
+
+    def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
+        """Step 1."""
+        if self.kind_of_batches == "random":
+            return random_batches(len(embeddings), self.batch_size, generator)
+        return neighbor_batches(embeddings, self.batch_size, self.neighbors, generator)
+
+    def forward(self, images: Tensor, ids: Tensor) -> dict[str, Tensor]:
+        """Steps 2 and 3."""
+        with torch.no_grad():
+            teacher = self.teacher(images)["g"]
+        student = self.network(images)
+        return dict(zip(self.losses, self.loss(student["f"], student["g"], teacher, ids), strict=True))
+
+    def after_backward(self) -> None:
+        if self.update_before_step:
+            self._update_teacher()
+
+    def after_step(self) -> None:
+        if not self.update_before_step:
+            self._update_teacher()
+
+    def train(self, mode: bool = True) -> "STML":
+        super().train(mode)
+        self.teacher.eval()
+        return self
+
+    def _update_teacher(self) -> None:
+        """Step 4."""
+        if self._average is None:  # only now are the parameters where they will stay
+            self._average = MovingAverage(self.teacher, self.network, self.momentum)
+        self._average.update()

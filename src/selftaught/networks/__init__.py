@@ -1,0 +1,15 @@
+"""Networks from images to embeddings, each with its preprocessing."""
+
+from selftaught.networks.backbones import Backbone, build_backbone
+from selftaught.networks.model import EmbeddingNetwork, Encoder, linear_head, parameter_groups
+from selftaught.networks.preprocessing import Preprocessing
+
+__all__ = [
+    "Backbone",
+    "EmbeddingNetwork",
+    "Encoder",
+    "Preprocessing",
+    "build_backbone",
+    "linear_head",
+    "parameter_groups",
+]

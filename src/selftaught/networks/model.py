@@ -1,0 +1,92 @@
+"""Backbone, pooling and heads."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from selftaught.networks.preprocessing import Preprocessing
+from selftaught.retrieval.neighbors import full_precision
+
+
+class Encoder(nn.Module):
+    """uint8 RGB images → pooled features: global average plus global maximum of the feature map.
+
+    A backbone that gives vectors already is used as it is. With ``freeze_batch_norm``, batch-norm layers
+    stay in eval mode and their scale and shift do not learn.
+    """
+
+    def __init__(self, backbone: nn.Module, preprocessing: Preprocessing, freeze_batch_norm: bool = False) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.preprocessing = preprocessing
+        self.freeze_batch_norm = freeze_batch_norm
+        if freeze_batch_norm:
+            for layer in self._batch_norms():
+                layer.requires_grad_(False)
+        self.features = self._probe()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """uint8 n×3×H×W → n×features."""
+        x = full_precision(self.backbone(self.preprocessing(images)))
+        return x if x.ndim == 2 else x.mean((2, 3)) + x.amax((2, 3))
+
+    def train(self, mode: bool = True) -> "Encoder":
+        super().train(mode)
+        if self.freeze_batch_norm:
+            for layer in self._batch_norms():
+                layer.eval()
+        return self
+
+    def _batch_norms(self) -> list[nn.Module]:
+        return [module for module in self.backbone.modules() if isinstance(module, _BatchNorm)]
+
+    @torch.no_grad()
+    def _probe(self) -> int:
+        size = self.preprocessing.size
+        training = self.training
+        self.eval()
+        device = next((p.device for p in self.backbone.parameters()), torch.device("cpu"))
+        try:
+            pooled = self(torch.zeros(1, 3, size, size, dtype=torch.uint8, device=device))
+        except (RuntimeError, TypeError, IndexError, AttributeError) as error:
+            raise ValueError(
+                f"the backbone {type(self.backbone).__name__} does not map 1×3×{size}×{size} images to a feature map "
+                f"(n×C×H×W) or a vector (n×C): {error}"
+            ) from error
+        self.train(training)
+        if pooled.ndim != 2:
+            raise ValueError(f"the backbone gives features of {pooled.ndim} dimensions after pooling; two are needed")
+        return int(pooled.shape[1])
+
+
+class EmbeddingNetwork(nn.Module):
+    """An encoder with linear heads side by side: student = f and g, teacher = g, finished model = f."""
+
+    def __init__(self, encoder: Encoder, heads: dict[str, nn.Linear]) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.heads = nn.ModuleDict(heads)
+
+    def forward(self, images: Tensor) -> dict[str, Tensor]:
+        """uint8 RGB n×3×H×W → one n×d embedding per head, not normalized."""
+        features = self.encoder(images)
+        # Embeddings of similar images differ little: rounded to bfloat16 by autocast, they would differ by noise.
+        with torch.autocast(features.device.type, enabled=False):
+            return {name: head(features) for name, head in self.heads.items()}
+
+
+def linear_head(features: int, dim: int) -> nn.Linear:
+    """A head with orthogonal weights and zero bias."""
+    head = nn.Linear(features, dim)
+    nn.init.orthogonal_(head.weight)
+    nn.init.zeros_(head.bias)
+    return head
+
+
+def parameter_groups(network: EmbeddingNetwork, lr: float, head_lr: float) -> Sequence[dict[str, object]]:
+    """The two groups of the optimizer: backbone, heads."""
+    backbone = [p for p in network.encoder.parameters() if p.requires_grad]
+    groups: list[dict[str, object]] = [{"params": list(network.heads.parameters()), "lr": head_lr}]
+    return [{"params": backbone, "lr": lr}, *groups] if backbone else groups

@@ -1,0 +1,182 @@
+"""Every setting of a run, and the paper's combinations of them by name."""
+
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+from selftaught.errors import UsageError, unknown
+from selftaught.method.losses import Reduction, Similarity
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a run. ``None`` means: chosen automatically, and logged with the reason."""
+
+    recipe: str = "official"
+    backbone: str = "auto"
+    """"auto", "small", or any timm name."""
+    weights: str = "auto"
+    """"auto" (pretrained), "none", or a safetensors or PyTorch file."""
+    dim: int = 512
+    """Size of the embedding."""
+    epochs: int = 90
+    batch_size: int | None = None
+    """Images in a batch; each is seen in two views."""
+    neighbors: int = 5
+    """Images per query in a batch, the query included; k of the contextual similarity is twice that."""
+    lr: float = 1e-4
+    head_lr: float = 1e-4
+    weight_decay: float = 1e-2
+    schedule: Literal["cosine", "constant"] = "cosine"
+    sigma: float = 3.0
+    delta: float = 1.0
+    momentum: float = 0.999
+    """m of the teacher's moving average (Eq. 4)."""
+    teacher_update: Literal["before_step", "after_step"] = "before_step"
+    """Average the student before the optimizer's step (the authors' code) or after it (the paper)."""
+    reduction: Reduction = "pairs"
+    """Divide Eq. 1 by n(n - 1) (the authors' code) or by n (the paper)."""
+    include_self: bool = True
+    """Let j = i take part in Eq. 2 (the authors' code) or not (the paper)."""
+    group_views: bool = True
+    """Rows of one image are nearest to each other in Eq. 6 (the authors' code), or only if they are (the paper)."""
+    batches: Literal["neighbors", "random"] = "neighbors"
+    similarity: Similarity = "contextualized"
+    distill: bool = True
+    freeze_batch_norm: bool | None = None
+    crop_scale: tuple[float, float] = (0.16, 1.0)
+    """Area of a random crop, as a range of fractions of the image."""
+    seed: int = 0
+    device: str = "auto"
+    precision: Literal["auto", "32-true", "bf16-mixed"] = "auto"
+    workers: int | None = None
+    """Processes that read images."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "crop_scale", tuple(self.crop_scale))
+        for name, lowest in (("dim", 1), ("epochs", 0), ("neighbors", 2), ("seed", 0)):
+            _require(getattr(self, name) >= lowest, name, f"must be at least {lowest}, but is {getattr(self, name)}")
+        for name in ("lr", "head_lr", "sigma", "delta"):
+            _require(getattr(self, name) > 0, name, f"must be positive, but is {getattr(self, name)}")
+        _require(self.weight_decay >= 0, "weight_decay", f"must not be negative, but is {self.weight_decay}")
+        _require(0 <= self.momentum <= 1, "momentum", f"must be within 0 and 1, but is {self.momentum}")
+        low, high = self.crop_scale
+        _require(0 < low <= high <= 1, "crop_scale", f"must be two fractions in order, but is {low}, {high}")
+        _require(self.workers is None or self.workers >= 0, "workers", f"must not be negative, but is {self.workers}")
+        size = self.batch_size
+        if size is not None:
+            least = 2 * self.neighbors
+            _require(size >= least, "batch_size", f"{size} is less than two queries with {self.neighbors} images each")
+            _require(size % self.neighbors == 0, "batch_size", f"{size} is no multiple of neighbors {self.neighbors}")
+
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "official": {},
+    "paper": {
+        "reduction": "samples",
+        "include_self": False,
+        "group_views": False,
+        "teacher_update": "after_step",
+    },
+    "sop": {"neighbors": 2, "delta": 0.9, "momentum": 0.9, "head_lr": 1e-2},
+    "scratch": {
+        "neighbors": 2,
+        "delta": 0.9,
+        "momentum": 0.9,
+        "dim": 128,
+        "lr": 5e-4,
+        "schedule": "constant",
+        "epochs": 180,
+        "weights": "none",
+        "backbone": "resnet18",
+    },
+}
+"""What each recipe changes in the defaults. "official" is what the authors ran on CUB and Cars, "paper" what the
+text says, "sop" their settings for products with few photos each, "scratch" those for training without weights."""
+
+
+def settings(recipe: str = "official", **changes: Any) -> Settings:
+    """The settings of a recipe, with changes.
+
+    Example:
+        >>> settings("paper", epochs=30).reduction
+        'samples'
+    """
+    if recipe not in RECIPES:
+        raise unknown("recipe", recipe, RECIPES)
+    kinds = typing.get_type_hints(Settings)
+    for name, value in changes.items():
+        if name not in kinds:
+            raise unknown("setting", name, kinds)
+        _check_kind(name, value, kinds[name])
+    return replace(Settings(recipe=recipe), **(RECIPES[recipe] | changes))
+
+
+def parsed(assignments: list[str]) -> dict[str, Any]:
+    """Settings from words such as ``sigma=2`` on a command line."""
+    kinds = typing.get_type_hints(Settings)
+    changes: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise UsageError(f"--set takes NAME=VALUE, but got {assignment!r}")
+        if name not in kinds:
+            raise unknown("setting", name, kinds)
+        changes[name] = _parse(name, text.strip(), kinds[name])
+    return changes
+
+
+def from_saved(saved: Mapping[str, Any]) -> Settings:
+    """Settings read back from a run's JSON."""
+    known = {field.name for field in fields(Settings)}
+    return Settings(**{name: value for name, value in saved.items() if name in known})
+
+
+def _parse(name: str, text: str, kind: Any) -> Any:
+    if text.lower() == "auto" and type(None) in typing.get_args(kind):
+        return None
+    for option in _options(kind):
+        try:
+            if option is bool:
+                return {"true": True, "yes": True, "false": False, "no": False}[text.lower()]
+            if typing.get_origin(option) is tuple:
+                low, high = text.split(",")
+                return float(low), float(high)
+            if option in (int, float, str):
+                return option(text)
+        except (ValueError, KeyError):
+            raise UsageError(f"{name} must be {_words(kind)}, but is {text!r}") from None
+    return text
+
+
+def _check_kind(name: str, value: Any, kind: Any) -> None:
+    if value is None and type(None) in typing.get_args(kind):
+        return
+    for option in _options(kind):
+        if typing.get_origin(option) is Literal:
+            if value not in typing.get_args(option):
+                raise unknown(name, str(value), typing.get_args(option))
+            return
+        if typing.get_origin(option) is tuple:
+            return
+        number = option is float and isinstance(value, int) and not isinstance(value, bool)
+        if not (isinstance(value, option) or number) or (option is int and isinstance(value, bool)):
+            raise UsageError(f"{name} must be {_words(kind)}, but is {value!r}")
+
+
+def _options(kind: Any) -> list[Any]:
+    members = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    return [member for member in members if member is not type(None)]
+
+
+def _words(kind: Any) -> str:
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
+    return " or ".join(names.get(option, "two numbers such as 0.16,1") for option in _options(kind))
+
+
+def _require(holds: bool, name: str, message: str) -> None:
+    if not holds:
+        raise UsageError(f"{name} {message}")

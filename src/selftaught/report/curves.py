@@ -1,0 +1,126 @@
+"""The course of a training run in one picture."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from selftaught.files import write_atomically
+
+COLORS = ("#1f4e9c", "#d9730d", "#1a7f37", "#8250df", "#bf3989", "#57606a")
+INK, FAINT = "#24292f", "#8c959f"
+COLUMNS = 3
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One small chart: a title that says what good looks like, and the keys it shows by their names."""
+
+    title: str
+    names: Mapping[str, str]
+    percent: bool = False
+    from_zero: bool = False
+
+
+def plot_curves(start: Mapping[str, float], history: Sequence[Mapping[str, float]], path: Path) -> None:
+    """Draw how the losses, the health signals and, with labels, the scores went, as a PNG.
+
+    Args:
+        start: the signals before training, drawn as a hollow dot at epoch 0.
+        history: one row per epoch with its number under "epoch". What a row lacks is left out of its chart,
+            and a chart without any value is left out altogether.
+        path: the PNG to write; one that exists is replaced.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     rows = [{"epoch": 1, "contrastive": 0.9, "effective_rank": 35.2}]
+        ...     plot_curves({"effective_rank": 31.0}, rows, Path(folder, "curves.png"))
+    """
+    rows = [{**start, "epoch": 0}, *history]
+    panels = [panel for panel in _panels(rows) if any(name in row for row in rows for name in panel.names)]
+    columns = max(1, min(COLUMNS, len(panels)))
+    lines = max(1, math.ceil(len(panels) / columns))
+    figure = Figure(figsize=(4 * columns, 2.6 * lines), dpi=150, layout="constrained", facecolor="white")
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)  # type: ignore[union-attr, call-arg]
+    if not panels:
+        figure.text(0.5, 0.5, "Nothing to draw yet", ha="center", va="center", color=FAINT)
+    for place, panel in enumerate(panels, start=1):
+        _draw(figure.add_subplot(lines, columns, place), panel, rows)
+    write_atomically(path, lambda file: figure.savefig(file, format="png"))
+
+
+def _panels(rows: Sequence[Mapping[str, float]]) -> list[Panel]:
+    recalls = sorted({key for row in rows for key in row if key.startswith("recall@")}, key=lambda key: int(key[7:]))
+    return [
+        Panel("Contrastive loss – should fall", {"contrastive": ""}),
+        Panel("Distillation loss – should fall", {"distillation": ""}),
+        Panel("Effective rank – should not fall to 1", {"effective_rank": ""}, from_zero=True),
+        Panel("View agreement – should stay high", {"view_agreement": ""}, percent=True),
+        Panel("Neighbors kept – should rise", {"neighbors_kept": ""}, percent=True),
+        Panel("Recall – should rise", {key: f"@{key[7:]}" for key in recalls}, percent=True),
+        Panel("MAP@R, R-Precision – should rise", {"map@r": "MAP@R", "r_precision": "R-Prec."}, percent=True),
+    ]
+
+
+def _draw(axes: Axes, panel: Panel, rows: Sequence[Mapping[str, float]]) -> None:
+    scale, last = 100 if panel.percent else 1, max(row["epoch"] for row in rows)
+    ends = []
+    for (key, name), color in zip(panel.names.items(), COLORS * len(panel.names), strict=False):
+        points = [(row["epoch"], scale * row[key]) for row in rows if math.isfinite(row.get(key, math.nan))]
+        if not points:
+            continue
+        epochs, values = zip(*points, strict=True)
+        dots = "o" if len(points) <= 30 else ""
+        axes.plot(epochs, values, color=color, linewidth=1.8, marker=dots, markersize=3.5, clip_on=False, zorder=3)
+        if epochs[0] == 0:
+            axes.plot(0, values[0], "o", color=color, markerfacecolor="white", markersize=5, clip_on=False, zorder=4)
+        until = f" at epoch {epochs[-1]:g}" if epochs[-1] < last else ""
+        ends.append((values[-1], f"{name} {_number(values[-1], panel.percent)}{until}".strip(), color))
+    _frame(axes, panel, last)
+    if ends:
+        _label(axes, ends)
+    else:
+        axes.set_yticks([])
+        axes.text(0.5, 0.5, "no finite value", transform=axes.transAxes, ha="center", va="center", color=FAINT)
+
+
+def _frame(axes: Axes, panel: Panel, last: float) -> None:
+    axes.set_title(panel.title, loc="left", fontsize=10, fontweight="bold", color=INK, pad=9)
+    axes.set_xlim(0, max(1, last))
+    low, high = axes.get_ylim()
+    if panel.percent:  # noise of a point or two should look like noise
+        middle = (low + high) / 2
+        low, high = min(low, middle - 2.5), min(101, max(high, middle + 2.5))
+    axes.set_ylim(0 if panel.from_zero else low, high)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    if panel.percent:
+        axes.yaxis.set_major_formatter("{x:g} %")
+    axes.set_xlabel("epoch", fontsize=8, color=FAINT)
+    axes.tick_params(labelsize=8, color=FAINT, labelcolor=INK)
+    axes.grid(color="#eaeef2")
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+
+
+def _label(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
+    """The last value of each line beside its end, moved apart where lines end close together."""
+    low, high = axes.get_ylim()
+    height, apart = -1.0, 0.085
+    ordered = sorted(ends)
+    for below, (value, text, color) in enumerate(ordered):
+        above = len(ordered) - 1 - below
+        height = max(min((value - low) / (high - low), 1 - apart * above), height + apart, apart * below)
+        axes.text(1.03, height, text, transform=axes.transAxes, va="center", fontsize=8, color=color)
+
+
+def _number(value: float, percent: bool) -> str:
+    if percent:
+        return f"{value:.1f} %"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"

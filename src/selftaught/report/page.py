@@ -1,0 +1,119 @@
+"""A report as one HTML file that can be opened from disk, mailed and archived."""
+
+import base64
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from PIL import Image
+
+from selftaught.data.images import open_image, to_rgb
+from selftaught.files import write_atomically
+
+STYLE = """
+:root { color-scheme: light dark; --paper: #fff; --ink: #1f2328; --soft: #59636e; --line: #d1d9e0; --band: #f6f8fa; }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #0f1318; --ink: #e6edf3; --soft: #9aa4af; --line: #30363d; --band: #171c23; }
+}
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink); overflow-wrap: break-word;
+  font: 1.0625rem/1.6 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", sans-serif; }
+main { max-width: 72rem; margin: 0 auto; padding: 3.5rem 1.5rem 5rem; }
+h1 { margin: 0 0 .75rem; font-size: 2.25rem; line-height: 1.2; letter-spacing: -.02em; text-wrap: balance; }
+h2 { margin: 0 0 .5rem; font-size: 1.375rem; line-height: 1.3; letter-spacing: -.01em; text-wrap: balance; }
+p { margin: 0 0 1rem; max-width: 42rem; white-space: pre-line; text-wrap: pretty; }
+.lead p { font-size: 1.25rem; line-height: 1.5; color: var(--soft); }
+section { margin-top: 2.75rem; padding-top: 2rem; border-top: 1px solid var(--line); }
+figure { width: fit-content; max-width: 100%; margin: 1.25rem 0; padding: .75rem;
+  background: #fff; border: 1px solid var(--line); border-radius: .5rem; }
+img { display: block; max-width: 100%; height: auto; }
+.table { overflow-x: auto; margin: 1.25rem 0; }
+table { border-collapse: collapse; font-size: .9375rem; line-height: 1.4; font-variant-numeric: tabular-nums; }
+th, td { padding: .5rem 1rem; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
+th { background: var(--band); font-weight: 600; }
+.number { text-align: right; white-space: nowrap; }
+@media print { main { max-width: none; padding: 0; } section { break-inside: avoid; } }
+""".strip()
+
+NUMBER = re.compile(r"[-+−]?\d[\d.,]*\s*(%|[a-zA-Zµ×]{1,3})?(\s*±\s*[\d.,]+\s*%?)?|[–—-]?")
+"""A cell that is set flush right: a number with perhaps a unit or an error, or a dash for none."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: text (a blank line parts paragraphs), then an image, then a table with its header first."""
+
+    heading: str
+    text: str
+    image: Path | Image.Image | None = None
+    table: Sequence[Sequence[str]] | None = None
+
+
+def write_page(path: Path, title: str, lead: str, sections: Sequence[Section]) -> None:
+    """Write a self-contained page: images and style inside, no script, nothing loaded from elsewhere.
+
+    Raises:
+        ImageError: if the image of a section cannot be read.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     scores = Section("Scores", "On held-out classes.", table=[["Recall@1", "MAP@R"], ["64.6 %", "29.8 %"]])
+        ...     write_page(Path(folder, "report.html"), "Birds", "What 40 epochs taught.", [scores])
+    """
+    parts = [
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        # Browsers then refuse to fetch anything, whatever ends up in the text.
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
+        "style-src 'unsafe-inline'\">",
+        f"<title>{escape(title)}</title>\n<style>\n{STYLE}\n</style>\n</head>\n<body>\n<main>",
+        f'<header class="lead">\n<h1>{escape(title)}</h1>\n{_paragraphs(lead)}\n</header>',
+        *(_section(section) for section in sections),
+        "</main>\n</body>\n</html>\n",
+    ]
+    # A file name may hold bytes that are no text; they become question marks.
+    write_atomically(path, "\n".join(parts).encode("utf-8", "replace"))
+
+
+def _section(section: Section) -> str:
+    parts = [f"<section>\n<h2>{escape(section.heading)}</h2>", _paragraphs(section.text)]
+    if section.image is not None:
+        parts.append(_picture(section.image, section.heading))
+    if section.table:
+        parts.append(_table(section.table))
+    return "\n".join([*filter(None, parts), "</section>"])
+
+
+def _paragraphs(text: str) -> str:
+    return "\n".join(f"<p>{escape(part.strip())}</p>" for part in re.split(r"\n\s*\n", text) if part.strip())
+
+
+def _picture(image: Path | Image.Image, description: str) -> str:
+    picture = open_image(image) if isinstance(image, Path) else to_rgb(image)
+    png, jpeg = io.BytesIO(), io.BytesIO()
+    picture.save(png, "PNG", optimize=True)
+    picture.save(jpeg, "JPEG", quality=90, subsampling=0)
+    # Photographs are many times smaller as JPEG, drawings as PNG, which keeps them exact.
+    kind, content = min(("png", png.getvalue()), ("jpeg", jpeg.getvalue()), key=lambda choice: len(choice[1]))
+    data = base64.b64encode(content).decode()
+    size = f'width="{picture.width}" height="{picture.height}"'
+    return f'<figure><img src="data:image/{kind};base64,{data}" alt="{escape(description)}" {size}></figure>'
+
+
+def _table(table: Sequence[Sequence[str]]) -> str:
+    header, *body = table
+    numeric = [
+        bool(body) and all(NUMBER.fullmatch(row[column].strip()) for row in body if column < len(row))
+        for column in range(max(map(len, table)))
+    ]
+    lines = [_row(header, "th", numeric), *(_row(row, "td", numeric) for row in body)]
+    return '<div class="table">\n<table>\n' + "\n".join(lines) + "\n</table>\n</div>"
+
+
+def _row(cells: Sequence[str], tag: str, numeric: Sequence[bool]) -> str:
+    side = [' class="number"' if number else "" for number in numeric]
+    return "<tr>" + "".join(f"<{tag}{s}>{escape(c)}</{tag}>" for c, s in zip(cells, side, strict=False)) + "</tr>"

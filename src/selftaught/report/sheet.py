@@ -1,0 +1,129 @@
+"""Contact sheets: rows of images with frames and captions on white paper."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Literal
+
+from PIL import Image, ImageDraw
+
+from selftaught.data.images import open_image, to_rgb
+from selftaught.errors import ImageError
+from selftaught.report.text import font, shorten, text_line
+
+Frame = Literal["plain", "query", "right", "wrong"]
+
+INK = "#24292f"
+MAT = "#f3f4f6"
+"""Fills the part of a square tile that an image of another shape leaves open."""
+GRAY = "#8c959f"
+COLORS: Mapping[Frame, str] = {"plain": "#d0d7de", "query": "#1f4e9c", "right": "#1a7f37", "wrong": "#cf222e"}
+MARKS: Mapping[Frame, tuple[tuple[tuple[float, float], ...], ...]] = {
+    "right": (((0.28, 0.52), (0.44, 0.68), (0.73, 0.34)),),
+    "wrong": (((0.32, 0.32), (0.68, 0.68)), ((0.32, 0.68), (0.68, 0.32))),
+}
+"""The strokes of the check and the cross, within a unit square."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One image of a sheet."""
+
+    image: Path | Image.Image
+    caption: str = ""
+    frame: Frame = "plain"
+
+
+def contact_sheet(
+    rows: Sequence[Sequence[Tile]], *, headings: Mapping[int, str] | None = None, tile: int = 160
+) -> Image.Image:
+    """Rows of square tiles, each image whole inside its frame, with a one-line caption beneath.
+
+    A right frame is green with a check mark, a wrong one red with a cross. An image that cannot be
+    read becomes a gray tile that says so.
+
+    Args:
+        rows: the tiles, row by row; rows may differ in length.
+        headings: a line of text above the row of that index.
+        tile: side of a tile in pixels, its frame included.
+
+    Example:
+        >>> photo = Image.new("RGB", (640, 480), "orange")
+        >>> before, after = [[Tile(photo, "query", "query"), Tile(photo, "0.12", "right")]], [[Tile(photo)]]
+        >>> sheet = contact_sheet(before + after, headings={0: "Before training", 1: "After training"})
+    """
+    if tile < 48:
+        raise ValueError(f"tile = {tile} leaves no room for an image, its frame and its caption: use 48 pixels or more")
+    headings = headings or {}
+    gap, caption, heading = tile // 10, font(max(9, tile // 12)), font(max(11, tile // 9), bold=True)
+    caption_height = sum(caption.getmetrics()) + tile // 32
+    lefts, right = _columns(rows, tile, gap)
+    for text in headings.values():  # a long heading may widen a narrow sheet
+        right = max(right, ceil(heading.getlength(shorten(text, heading, 6 * tile))))
+    width = right + 2 * gap
+
+    tops, bottom = [], gap
+    for index in range(len(rows)):
+        if index in headings:
+            bottom += (gap if index else 0) + sum(heading.getmetrics()) + gap // 2
+        tops.append(bottom)
+        bottom += tile + caption_height + gap
+    sheet = Image.new("RGB", (width, max(bottom, 2 * gap)), "white")
+    for index, (row, top) in enumerate(zip(rows, tops, strict=True)):
+        if index in headings:
+            title = text_line(headings[index], heading, width - 2 * gap, INK)
+            sheet.paste(title, (gap, top - gap // 2 - title.height))
+        for left, item in zip(lefts, row, strict=False):
+            sheet.paste(_framed(item, tile), (gap + left, top))
+            under = text_line(item.caption, caption, tile, INK, centered=True)
+            sheet.paste(under, (gap + left, top + tile + tile // 32))
+    return sheet
+
+
+def _columns(rows: Sequence[Sequence[Tile]], tile: int, gap: int) -> tuple[list[int], int]:
+    """The left edge of each column and the right edge of the last; a column of queries stands a little apart."""
+    lefts, right = [0], tile
+    for column in range(1, max(map(len, rows), default=0)):
+        after_query = any(len(row) >= column and row[column - 1].frame == "query" for row in rows)
+        lefts.append(right + (2 * gap if after_query else gap))
+        right = lefts[-1] + tile
+    return lefts, right
+
+
+def _framed(item: Tile, side: int) -> Image.Image:
+    border = max(2, side // 32)
+    square = Image.new("RGB", (side, side), COLORS[item.frame])
+    square.paste(_fitted(item.image, side - 2 * border), (border, border))
+    if item.frame in MARKS:
+        badge = _badge(item.frame, side // 6)
+        square.paste(badge, (side - 2 * border - badge.width, 2 * border), badge)
+    return square
+
+
+def _fitted(image: Path | Image.Image, side: int) -> Image.Image:
+    """The whole image, as large as the square allows, on a mat."""
+    try:
+        picture = open_image(image) if isinstance(image, Path) else to_rgb(image)
+        scale = side / max(picture.size)
+    except (ImageError, OSError, ZeroDivisionError):  # a Pillow image may be empty, or still to be loaded
+        square = Image.new("RGB", (side, side), GRAY)
+        ImageDraw.Draw(square).text((side / 2, side / 2), "unreadable", "white", font(side // 8), anchor="mm")
+        return square
+    square = Image.new("RGB", (side, side), MAT)
+    size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
+    picture = picture.resize(size, Image.Resampling.LANCZOS, reducing_gap=3)
+    square.paste(picture, ((side - size[0]) // 2, (side - size[1]) // 2))
+    return square
+
+
+def _badge(frame: Frame, side: int) -> Image.Image:
+    """A disk with a check or a cross, drawn large and reduced for smooth edges."""
+    large = 8 * side
+    badge = Image.new("RGBA", (large, large), (255, 255, 255, 0))
+    draw = ImageDraw.Draw(badge)
+    draw.ellipse((0, 0, large - 1, large - 1), COLORS[frame], "white", large // 14)
+    for stroke in MARKS[frame]:
+        points = [(x * large, y * large) for x, y in stroke]
+        draw.line(points, "white", large // 9, joint="curve")
+    return badge.resize((side, side), Image.Resampling.LANCZOS)

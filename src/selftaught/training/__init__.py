@@ -1,0 +1,5 @@
+"""One training loop for every method, with checkpoints and signals that need no labels."""
+
+from selftaught.training.run import train
+
+__all__ = ["train"]

@@ -1,0 +1,75 @@
+"""Signals that need no labels: is the embedding alive, does it know an image again, is it settling?"""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from selftaught.retrieval import nearest
+
+PROBES = 1000
+"""Images that the signals are measured on; fewer if there are fewer."""
+PROBE_NEIGHBORS = 10
+
+
+def effective_rank(embeddings: Tensor) -> float:
+    """How many directions the embeddings use: exp of the entropy of their normalized singular values, after centering.
+
+    Example:
+        >>> import torch
+        >>> round(effective_rank(torch.eye(5)), 3), effective_rank(torch.ones(5, 3))
+        (4.0, 0.0)
+    """
+    centered = (embeddings - embeddings.mean(0)).double()
+    if not bool(torch.isfinite(centered).all()):
+        return math.nan
+    spectrum = torch.linalg.eigvalsh(centered.T @ centered).clamp(min=0).sqrt()
+    total = float(spectrum.sum())
+    if total <= 1e-12 * max(1.0, float(embeddings.abs().max())):
+        return 0.0
+    p = spectrum / total
+    return float(torch.special.entr(p).sum().exp())
+
+
+def view_agreement(first: Tensor, second: Tensor, gallery: Tensor, own: Tensor) -> float:
+    """How often one view of an image is nearer to its other view than to every other training image.
+
+    Args:
+        first, second: p×d embeddings of two views of p images.
+        gallery: n×d embeddings of all training images.
+        own: the gallery row of each of the p images.
+    """
+    others, _ = nearest(first, gallery, 1, exclude=own)
+    return float(((first - second).norm(dim=1) < others[:, 0]).double().mean())
+
+
+def probe_neighbors(embeddings: Tensor, probes: Tensor) -> Tensor:
+    """The nearest images of each probe, p×k on the CPU."""
+    _, indices = nearest(embeddings[probes], embeddings, min(PROBE_NEIGHBORS, len(embeddings) - 1), exclude=probes)
+    return indices.cpu()
+
+
+def neighbors_kept(before: Tensor, after: Tensor) -> float:
+    """The fraction of neighbors that are the same in both p×k lists, whatever their order.
+
+    Example:
+        >>> import torch
+        >>> neighbors_kept(torch.tensor([[1, 2]]), torch.tensor([[2, 3]]))
+        0.5
+    """
+    return float((before[:, :, None] == after[:, None, :]).any(2).double().mean())
+
+
+def symptom(start: Mapping[str, float], now: Mapping[str, float], images: int) -> str | None:
+    """What is wrong with the embedding, in words, or None if it is alive."""
+    numbers = ("loss", "contrastive", "distillation", "effective_rank", "view_agreement")
+    if not all(math.isfinite(now[name]) for name in numbers if name in now):
+        return "the loss or the embedding is no longer a number"
+    rank, first_rank = now["effective_rank"], start["effective_rank"]
+    if rank < max(1.5, 0.05 * first_rank) and rank < 0.5 * first_rank:
+        return f"the embedding uses {rank:.1f} directions (effective rank), {first_rank:.1f} at the start"
+    agreement, first_agreement = now["view_agreement"], start["view_agreement"]
+    if agreement < max(2 / images, 0.1 * first_agreement) and agreement < 0.5 * first_agreement:
+        return f"one view of an image finds its other view in {agreement:.1%}, at the start in {first_agreement:.1%}"
+    return None

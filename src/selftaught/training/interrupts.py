@@ -1,0 +1,36 @@
+"""Ctrl-C: finish the step, save, say how to go on. A second Ctrl-C stops at once."""
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+from selftaught.errors import Interrupted
+
+
+class Interrupts:
+    """While entered, the first SIGINT or SIGTERM is only noted; :meth:`check` raises it where it is safe."""
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def check(self) -> None:
+        if self.asked:
+            raise Interrupted("interrupted")
+
+    def __enter__(self) -> "Interrupts":
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in self.SIGNALS}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, _number: int, _frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True

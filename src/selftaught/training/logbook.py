@@ -1,0 +1,86 @@
+"""What a run writes about itself: metrics, timing, curves, TensorBoard."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from selftaught.errors import UsageError
+from selftaught.files import write_atomically
+from selftaught.report import plot_curves
+from selftaught.training.checkpoint import Progress
+
+METRICS, START, TIMING, CURVES = "metrics.jsonl", "start.json", "timing.jsonl", "curves.png"
+DRAW_INTERVAL = 60.0
+
+
+class Logbook:
+    """Writes the run's records; timing is kept apart, so that the metrics of equal runs are equal files."""
+
+    def __init__(self, run: Path, tensorboard: bool = False) -> None:
+        self.run = run
+        self.seconds_beside_steps = 0.0
+        self._drawn_at = time.monotonic()
+        self._timing: list[dict[str, float]] = []
+        self._board = _summary_writer(run / "tensorboard") if tensorboard else None
+
+    def resume(self, progress: Progress) -> None:
+        """Bring the files to the state of a checkpoint."""
+        file = self.run / TIMING
+        lines = file.read_text("utf-8").splitlines() if file.exists() else []
+        self._timing = [row for row in map(json.loads, lines) if row["epoch"] <= progress.epoch]
+        self.write(progress)
+
+    def write(self, progress: Progress) -> None:
+        write_atomically(self.run / START, json.dumps(progress.start) + "\n")
+        write_atomically(self.run / METRICS, _lines(progress.history))
+        if self._board is not None and progress.history:
+            for name, value in progress.history[-1].items():
+                self._board.add_scalar(name, value, progress.epoch)
+            self._board.flush()
+        if time.monotonic() - self._drawn_at > DRAW_INTERVAL:
+            self.draw(progress)
+
+    def timing(self, epoch: int, images: int, steps: float, whole: float) -> None:
+        """Note how long an epoch took, in its steps and as a whole."""
+        self.seconds_beside_steps = whole - steps
+        row = {"epoch": epoch, "seconds": whole, "step_seconds": steps, "images_per_second": images / max(steps, 1e-9)}
+        self._timing.append({name: round(value, 3) for name, value in row.items()})
+        write_atomically(self.run / TIMING, _lines(self._timing))
+
+    def draw(self, progress: Progress) -> None:
+        plot_curves(progress.start, progress.history, self.run / CURVES)
+        self._drawn_at = time.monotonic()
+
+
+def epoch_line(row: dict[str, float], epochs: int) -> str:
+    """One epoch in one line."""
+    parts = [
+        f"epoch {row['epoch']:.0f}/{epochs}",
+        f"contrastive {row['contrastive']:.4f}" if "contrastive" in row else f"loss {row['loss']:.4f}",
+        f"distillation {row['distillation']:.5f}" if "distillation" in row else "",
+        signals_line(row),
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def signals_line(row: dict[str, float]) -> str:
+    """The signals, and the scores if there are any."""
+    parts = [f"effective rank {row['effective_rank']:.1f}", f"views found again {row['view_agreement']:.1%}"]
+    if "neighbors_kept" in row:
+        parts.append(f"neighbors kept {row['neighbors_kept']:.0%}")
+    if "recall@1" in row:
+        parts.append(f"Recall@1 {row['recall@1']:.1%}")
+    return ", ".join(parts)
+
+
+def _lines(rows: list[dict[str, float]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def _summary_writer(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UsageError("TensorBoard is not installed: pip install selftaught[tensorboard]") from None
+    return SummaryWriter(folder)

@@ -1,0 +1,233 @@
+"""The one training loop, for every method: epochs of batches, measured, saved, resumable at any step."""
+
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric import Fabric
+from timm.optim.adamp import AdamP
+from torch import Tensor
+
+from selftaught.data import ImageFolder, Reader, Request, view_seed
+from selftaught.errors import Collapse, ImageError, Interrupted, shown
+from selftaught.learners import Learner
+from selftaught.networks import parameter_groups
+from selftaught.recipes import Settings
+from selftaught.training.checkpoint import CHECKPOINT, PARTIAL, Progress, save_checkpoint
+from selftaught.training.health import symptom
+from selftaught.training.interrupts import Interrupts
+from selftaught.training.logbook import Logbook, epoch_line
+from selftaught.training.measure import Measurements
+from selftaught.training.progress import Reporter, duration
+
+SAVE_INTERVAL = 300.0
+"""Seconds after which an epoch under way is saved, so that a kill costs no more than that."""
+
+
+class Loop:
+    """Trains a learner on a folder of images, from wherever ``progress`` says it is."""
+
+    def __init__(
+        self,
+        run: Path,
+        learner: Learner,
+        images: ImageFolder,
+        settings: Settings,
+        fabric: Fabric,
+        reader: Reader,
+        measurements: Measurements,
+        logbook: Logbook,
+        reporter: Reporter,
+        interrupts: Interrupts,
+    ) -> None:
+        self.run, self.learner, self.images, self.settings = run, learner, images, settings
+        self.fabric, self.reader, self.measurements = fabric, reader, measurements
+        self.logbook, self.reporter, self.interrupts = logbook, reporter, interrupts
+        self.rates = (settings.lr, settings.head_lr)
+        optimizer = AdamP(
+            parameter_groups(learner.network, *self.rates),
+            betas=(0.9, 0.999),
+            weight_decay=settings.weight_decay,
+            nesterov=True,
+        )
+        self.module, self.optimizer = fabric.setup(learner, optimizer)
+        learner.train()
+        self.saved_at = time.monotonic()
+
+    def begin(self) -> Progress:
+        """The state before the first step."""
+        heads = self.measurements.training_set(self.images)
+        start, probe = self.measurements.signals(self.images, heads, None)
+        start |= self.measurements.scores()
+        progress = Progress(
+            files=self.images.files,
+            plan=self._plan(heads, epoch=0),
+            sums=torch.zeros(len(self.learner.losses)),
+            start=start,
+            probe=probe,
+        )
+        self._save(CHECKPOINT, progress)
+        return progress
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.learner.load_state_dict(state["learner"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+    def go(self, progress: Progress) -> None:
+        """Train until the last epoch is done."""
+        steps, epochs = len(progress.plan), self.settings.epochs
+        done = progress.epoch * steps + progress.step
+        try:
+            with self.reporter.work("training", epochs * steps, done) as tell:
+                while progress.epoch < epochs:
+                    began, images = time.monotonic(), progress.plan[progress.step :].numel()
+                    self._set_rates(progress.epoch)
+                    for word in self._steps(progress):
+                        tell(1, word)
+                    stepped = time.monotonic() - began
+                    self._finish_epoch(progress)
+                    self.logbook.timing(progress.epoch, images, stepped, time.monotonic() - began)
+        except Interrupted:
+            self._save(PARTIAL, progress)
+            raise self._stopped(progress, "and saved") from None
+        except ImageError as error:
+            self._save(PARTIAL, progress)
+            raise ImageError(
+                f"{error}; bring it back and go on with: selftaught train --resume {shown(self.run)}"
+            ) from None
+        except KeyboardInterrupt:
+            raise self._stopped(progress, "at once; what was saved before is kept") from None
+        self.logbook.draw(progress)
+
+    def _steps(self, progress: Progress) -> Iterator[str]:
+        """The remaining steps of an epoch; yields a word on each for the progress line."""
+        device, size = self.fabric.device, progress.plan.shape[1]
+        sums = progress.sums.to(device)
+        recent = Readback()
+        first, began = progress.step, time.monotonic()
+        batches = self.reader.read(self._requests(progress.plan, progress.epoch, first))
+        for step, batch in enumerate(batches, first):
+            if batch.failures:
+                position, reason = batch.failures[0]
+                path = self.images.path(int(progress.plan[step, position]))
+                raise ImageError(f"{shown(path)} could be read before and cannot be now ({reason})")
+            losses = self._step(batch.images.to(device, non_blocking=True), progress.plan[step].to(device))
+            sums += losses
+            progress.sums, progress.step = sums, step + 1
+            recent.offer(losses)
+            if recent.values is not None and not all(map(math.isfinite, recent.values)):
+                raise self._collapse(progress, "the loss is no longer a number")
+            self.interrupts.check()
+            if time.monotonic() - self.saved_at > SAVE_INTERVAL:
+                self._save(PARTIAL, progress)
+            pace = (step + 1 - first) / (time.monotonic() - began)
+            yield self._word(progress, recent, pace, pace * size)
+
+    def _step(self, images: Tensor, indices: Tensor) -> Tensor:
+        views = images.shape[1]
+        rows = images.transpose(0, 1).flatten(0, 1)  # all first views, then all second ones
+        losses = self.module(rows, indices.repeat(views))
+        self.fabric.backward(losses[self.learner.losses[0]])
+        self.learner.after_backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.learner.after_step()
+        return torch.stack([losses[name].detach() for name in self.learner.losses])
+
+    def _finish_epoch(self, progress: Progress) -> None:
+        means = (progress.sums.cpu() / len(progress.plan)).tolist()
+        row: dict[str, float] = {"epoch": progress.epoch + 1, "lr": self.optimizer.param_groups[0]["lr"]}
+        row |= dict(zip(self.learner.losses, means, strict=True))
+        if not all(map(math.isfinite, means)):
+            raise self._collapse(progress, "the loss is no longer a number")
+        heads = self.measurements.training_set(self.images)
+        signals, probe = self.measurements.signals(self.images, heads, progress.probe)
+        row |= signals
+        problem = symptom(progress.start, row, len(self.images))
+        if problem:
+            raise self._collapse(progress, problem)
+        row |= self.measurements.scores()
+        plan = self._plan(heads, progress.epoch + 1)
+        # Nothing may come between these: up to here an interrupt leaves the state at the end of the last step.
+        progress.history.append(row)
+        progress.epoch, progress.step, progress.plan, progress.probe = progress.epoch + 1, 0, plan, probe
+        progress.sums = torch.zeros_like(progress.sums)
+        self._save(CHECKPOINT, progress)
+        (self.run / PARTIAL).unlink(missing_ok=True)
+        self.logbook.write(progress)
+        self.reporter.say(epoch_line(row, self.settings.epochs))
+
+    def _plan(self, heads: dict[str, Tensor], epoch: int) -> Tensor:
+        generator = torch.Generator().manual_seed(view_seed(self.settings.seed, epoch))
+        return self.learner.batches(heads[self.learner.batch_head], generator)
+
+    def _requests(self, plan: Tensor, epoch: int, first: int) -> Iterator[list[Request]]:
+        seed = self.settings.seed
+        for step in range(first, len(plan)):
+            yield [
+                Request(self.images.path(index), "random", view_seed(seed, epoch, step, position))
+                for position, index in enumerate(plan[step].tolist())
+            ]
+
+    def _set_rates(self, epoch: int) -> None:
+        cosine = (1 + math.cos(math.pi * epoch / self.settings.epochs)) / 2
+        factor = cosine if self.settings.schedule == "cosine" else 1.0
+        groups = self.optimizer.param_groups  # without the backbone's, if nothing of it learns
+        for group, rate in zip(groups, self.rates[-len(groups) :], strict=True):
+            group["lr"] = rate * factor
+
+    def _save(self, name: str, progress: Progress) -> None:
+        state = {"learner": self.learner.state_dict(), "optimizer": self.optimizer.state_dict()}
+        save_checkpoint(self.run / name, state, progress)
+        self.saved_at = time.monotonic()
+
+    def _word(self, progress: Progress, recent: "Readback", pace: float, images: float) -> str:
+        left = (self.settings.epochs - progress.epoch) * len(progress.plan) - progress.step
+        seconds = left / pace + self.logbook.seconds_beside_steps * (self.settings.epochs - progress.epoch)
+        pairs = zip(self.learner.losses[1:], (recent.values or ())[1:], strict=False)
+        losses = " ".join(f"{name} {value:.4f}" for name, value in pairs)
+        return (
+            f"epoch {progress.epoch + 1}/{self.settings.epochs} step {progress.step}/{len(progress.plan)} {losses} "
+            f"{images:.0f} images/s, {duration(seconds)} left"
+        )
+
+    def _stopped(self, progress: Progress, how: str) -> Interrupted:
+        return Interrupted(
+            f"stopped in epoch {progress.epoch + 1} of {self.settings.epochs} {how}; "
+            f"go on with: selftaught train --resume {shown(self.run)}"
+        )
+
+    def _collapse(self, progress: Progress, problem: str) -> Collapse:
+        (self.run / PARTIAL).unlink(missing_ok=True)
+        return Collapse(
+            f"training collapsed in epoch {progress.epoch + 1}: {problem}; the state after epoch {progress.epoch} "
+            f"is kept in {shown(self.run)}; try a lower --lr (now {self.settings.lr:g}), a larger --batch-size, "
+            "or pretrained weights"
+        )
+
+
+class Readback:
+    """The latest losses that have reached the host, without ever waiting for the device."""
+
+    def __init__(self) -> None:
+        self.values: list[float] | None = None
+        self._waiting: tuple[Tensor, torch.cuda.Event | None] | None = None
+
+    def offer(self, losses: Tensor) -> None:
+        if self._waiting is not None:
+            copy, event = self._waiting
+            if event is not None and not event.query():
+                return
+            self.values = copy.tolist()
+        if losses.device.type == "cuda":
+            event = torch.cuda.Event()
+            copy = torch.empty(losses.shape, dtype=losses.dtype, pin_memory=True)
+            copy.copy_(losses, non_blocking=True)
+            event.record()
+            self._waiting = copy, event
+        else:
+            self._waiting = None
+            self.values = losses.tolist()

@@ -1,0 +1,105 @@
+"""Progress that a person reads: a live line on a terminal, plain lines elsewhere."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+PLAIN_INTERVAL = 30.0
+"""Seconds between two plain lines about one piece of work."""
+
+Tell = Callable[[int, str], None]
+"""Called with how many more are done, and a word on how it goes."""
+
+
+class Reporter:
+    """Says what is going on, on standard error; silent if quiet."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.console = Console(stderr=True, quiet=quiet, soft_wrap=True, highlight=False)
+        self._bars: Progress | None = None
+
+    def say(self, text: str) -> None:
+        self.console.print(escape(text))
+
+    @contextmanager
+    def work(self, label: str, total: int, done: int = 0) -> Iterator[Tell]:
+        """A piece of work of known size, with time left; pieces may be nested."""
+        if not self.console.is_terminal or self.console.quiet:
+            yield self._plain(label, total, done)
+            return
+        outermost = self._bars is None
+        bars = self._bars = self._bars or self._live()
+        task = bars.add_task(escape(label), total=total, completed=done, word="")
+        clock = Clock(total - done)
+
+        def tell(more: int, word: str) -> None:
+            clock.advance(more)
+            bars.update(task, advance=more, word=escape(word or clock.left()))
+
+        try:
+            yield tell
+        finally:
+            bars.remove_task(task)
+            if outermost:
+                bars.stop()
+                self._bars = None
+
+    def _live(self) -> Progress:
+        bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[word]}"),
+            console=self.console,
+            transient=True,
+        )
+        bars.start()
+        return bars
+
+    def _plain(self, label: str, total: int, done: int) -> Tell:
+        clock = Clock(total - done)
+        last = time.monotonic()
+
+        def tell(more: int, word: str) -> None:
+            nonlocal last
+            clock.advance(more)
+            if time.monotonic() - last >= PLAIN_INTERVAL:
+                last = time.monotonic()
+                self.say(f"{label}: {done + clock.done}/{total}, {word or clock.left()}")
+
+        return tell
+
+
+class Clock:
+    """Time left of a piece of work, from the pace so far."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done, self.began = total, 0, time.monotonic()
+
+    def advance(self, more: int) -> None:
+        self.done += more
+
+    def left(self) -> str:
+        if not self.done:
+            return ""
+        pace = (time.monotonic() - self.began) / self.done
+        return f"{duration(pace * (self.total - self.done))} left"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person writes them.
+
+    Example:
+        >>> duration(9.4), duration(75), duration(7300)
+        ('9 s', '1 min 15 s', '2 h 1 min')
+    """
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

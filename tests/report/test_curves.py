@@ -1,0 +1,114 @@
+import math
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from PIL import Image
+
+from selftaught.report import plot_curves
+
+START = {"effective_rank": 92.0, "view_agreement": 0.8, "recall@1": 0.4, "recall@2": 0.5, "map@r": 0.2}
+
+
+def epochs(count: int) -> list[dict[str, float]]:
+    row = {"contrastive": 0.9, "distillation": 0.008, "neighbors_kept": 0.6, "r_precision": 0.3, **START}
+    return [{"epoch": n, **{key: value / n**0.1 for key, value in row.items()}} for n in range(1, count + 1)]
+
+
+def xs(axes: Axes) -> list[float]:
+    return [float(x) for x in np.asarray(axes.get_lines()[0].get_xdata())]
+
+
+def ys(axes: Axes) -> list[float]:
+    return [float(y) for y in np.asarray(axes.get_lines()[0].get_ydata())]
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that were saved, to look into; small ones, to be quick."""
+    figures: list[Figure] = []
+    save = Figure.savefig
+
+    def watched(figure: Figure, *args: object, **options: object) -> None:
+        figures.append(figure)
+        save(figure, *args, dpi=40, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Figure, "savefig", watched)
+    return figures
+
+
+@pytest.mark.parametrize("count", [0, 1, 200])
+def test_any_number_of_epochs_gives_a_readable_png(tmp_path: Path, drawn: list[Figure], count: int) -> None:
+    path = tmp_path / "curves.png"
+    plot_curves(START, epochs(count), path)
+    with Image.open(path) as image:
+        image.verify()
+        assert image.format == "PNG"
+    titles = [axes.get_title(loc="left").split(" –")[0] for axes in drawn[0].axes]
+    losses, trained = ["Contrastive loss", "Distillation loss"], ["Neighbors kept"]
+    before = ["Effective rank", "View agreement"]
+    scores = ["Recall", "MAP@R, R-Precision"]
+    assert titles == (losses + before + trained + scores if count else before + scores)
+    assert [file.name for file in tmp_path.iterdir()] == ["curves.png"]
+
+
+def test_every_value_is_on_its_chart_and_fractions_are_percent(tmp_path: Path, drawn: list[Figure]) -> None:
+    history = epochs(3)
+    plot_curves(START, history, tmp_path / "curves.png")
+    recall = drawn[0].axes[5]
+    assert xs(recall) == [0, 1, 2, 3]
+    assert ys(recall) == [100 * row["recall@1"] for row in [START, *history]]
+    distillation = drawn[0].axes[1]
+    assert xs(distillation) == [1, 2, 3]
+    low, high = distillation.get_ylim()
+    assert 0.004 < low < high < 0.01
+    assert [text.get_text() for text in recall.texts] == ["@1 35.8 %", "@2 44.8 %"]
+
+
+def test_lines_that_end_together_have_labels_apart(tmp_path: Path, drawn: list[Figure]) -> None:
+    plot_curves({f"recall@{k}": 0.99 for k in (1, 2, 4, 8)}, [], tmp_path / "curves.png")
+    heights = sorted(text.get_position()[1] for text in drawn[0].axes[0].texts)
+    assert len(heights) == 4
+    assert all(above - below > 0.08 for below, above in pairwise(heights))
+    assert -0.01 <= heights[0] <= heights[-1] <= 1.01
+
+
+def test_recall_charts_take_any_k_in_order(tmp_path: Path, drawn: list[Figure]) -> None:
+    plot_curves({"recall@1000": 0.9, "recall@1": 0.6, "recall@10": 0.8}, [], tmp_path / "curves.png")
+    assert [text.get_text().split()[0] for text in drawn[0].axes[0].texts] == ["@1", "@10", "@1000"]
+
+
+def test_numbers_that_are_none_are_left_out(tmp_path: Path, drawn: list[Figure]) -> None:
+    history = epochs(3)
+    history[2]["contrastive"] = math.nan
+    for row in history:
+        row["distillation"] = math.inf
+    plot_curves({}, history, tmp_path / "curves.png")
+    contrastive, distillation = drawn[0].axes[:2]
+    assert xs(contrastive) == [1, 2]
+    assert contrastive.texts[0].get_text().endswith("at epoch 2")
+    assert distillation.texts[0].get_text() == "no finite value"
+
+
+def test_nothing_at_all_still_gives_a_picture(tmp_path: Path) -> None:
+    plot_curves({}, [], tmp_path / "curves.png")
+    with Image.open(tmp_path / "curves.png") as image:
+        image.verify()
+
+
+def test_an_older_picture_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "curves.png"
+    path.write_bytes(b"old")
+    plot_curves(START, [], path)
+    with Image.open(path) as image:
+        assert image.width >= 1200
+
+
+def test_no_global_state_of_pyplot_is_touched(tmp_path: Path) -> None:
+    before = "matplotlib.pyplot" in sys.modules
+    plot_curves({"recall@1": 0.5}, [], tmp_path / "curves.png")
+    assert ("matplotlib.pyplot" in sys.modules) == before

@@ -1,0 +1,126 @@
+"""Exact neighbors in blocks, against a plain search."""
+
+import brute_force
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from selftaught.retrieval import nearest
+from selftaught.retrieval.neighbors import BLOCK_BYTES, ranked
+
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+
+
+def draw(n: int, d: int = 5, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+@pytest.fixture(params=[3, 7, 16, 65536], ids="gallery blocks of {}".format)
+def gallery_block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr("selftaught.retrieval.neighbors.GALLERY_BLOCK", request.param)
+    return int(request.param)
+
+
+@pytest.mark.usefixtures("gallery_block")
+@pytest.mark.parametrize("block_bytes", [1, 300, BLOCK_BYTES])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("k", [1, 4, 40])
+def test_nearest_equals_brute_force_in_any_blocks(block_bytes: int, dtype: torch.dtype, k: int) -> None:
+    queries, gallery = draw(23, seed=1, dtype=dtype), draw(40, dtype=dtype)
+    distances, indices = nearest(queries, gallery, k, block_bytes=block_bytes)
+    assert distances.shape == indices.shape == (23, k)
+    assert distances.dtype == torch.promote_types(dtype, torch.float32)
+    rows = gallery.double().tolist()
+    for query, found, far in zip(queries.double().tolist(), indices.tolist(), distances.tolist(), strict=True):
+        assert found == brute_force.ranking(query, rows)[:k]
+        assert far == pytest.approx([brute_force.distance(query, rows[row]) for row in found], rel=1e-5)
+
+
+@pytest.mark.usefixtures("gallery_block")
+@pytest.mark.parametrize("block_bytes", [1, 300, BLOCK_BYTES])
+@pytest.mark.parametrize("k", [1, 4, 39])
+def test_the_excluded_row_is_left_out_wherever_it_lies(block_bytes: int, k: int) -> None:
+    gallery = draw(40)
+    own = torch.randperm(40, generator=torch.Generator().manual_seed(2))
+    _, indices = nearest(gallery[own], gallery, k, exclude=own, block_bytes=block_bytes)
+    rows = gallery.tolist()
+    for query, found in zip(own.tolist(), indices.tolist(), strict=True):
+        assert found == brute_force.ranking(rows[query], rows, exclude=query)[:k]
+
+
+@pytest.mark.usefixtures("gallery_block")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_an_exact_copy_of_the_query_is_found_first_and_the_query_never(dtype: torch.dtype) -> None:
+    z = draw(20, dtype=dtype).repeat(2, 1)
+    distances, indices = nearest(z, z, 39, exclude=torch.arange(40))
+    assert torch.equal(indices[:, 0], (torch.arange(40) + 20) % 40)
+    assert torch.equal(distances[:, 0], torch.zeros_like(distances[:, 0]))
+    assert not (indices == torch.arange(40)[:, None]).any()
+
+
+@pytest.mark.usefixtures("gallery_block")
+def test_a_query_among_copies_only_finds_every_copy_but_itself() -> None:
+    z = torch.ones(20, 3)
+    distances, indices = nearest(z, z, 19, exclude=torch.arange(20))
+    assert torch.equal(distances, torch.zeros(20, 19))
+    for query, found in enumerate(indices.tolist()):
+        assert sorted(found) == [row for row in range(20) if row != query]
+
+
+@pytest.mark.usefixtures("gallery_block")
+@pytest.mark.parametrize("k", [1, 3, 5, 9])
+def test_with_ties_the_distances_are_the_smallest_and_no_row_comes_twice(k: int) -> None:
+    gallery = torch.tensor([[x, y] for x in range(-2, 3) for y in range(-2, 3)]).float()
+    distances, indices = nearest(gallery, gallery, k, exclude=torch.arange(25))
+    rows = gallery.tolist()
+    for query, (found, far) in enumerate(zip(indices.tolist(), distances.tolist(), strict=True)):
+        expected = brute_force.ranking(rows[query], rows, exclude=query)[:k]
+        assert far == pytest.approx([brute_force.distance(rows[query], rows[row]) for row in expected])
+        assert len(set(found)) == k
+
+
+def test_rows_far_from_the_origin_keep_their_order_in_float32() -> None:
+    z = 1000 + draw(40, dtype=torch.float32)
+    rows = z.double().tolist()
+    _, indices = nearest(z, z, 10, exclude=torch.arange(40))
+    assert indices.tolist() == [brute_force.ranking(row, rows, exclude=i)[:10] for i, row in enumerate(rows)]
+
+
+def test_autocast_changes_nothing() -> None:
+    z = draw(40, 64, dtype=torch.float32)
+    plain = nearest(z, z, 20, exclude=torch.arange(40))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = nearest(z, z, 20, exclude=torch.arange(40))
+    assert torch.equal(inside[0], plain[0])
+    assert torch.equal(inside[1], plain[1])
+
+
+def test_embeddings_with_a_gradient_can_be_searched() -> None:
+    z = draw(10).requires_grad_()
+    assert torch.equal(nearest(z, z, 3)[1], nearest(z.detach(), z.detach(), 3)[1])
+
+
+@given(st.integers(0, 2**16), st.integers(2, 30), st.integers(1, 30), st.integers(1, 2000))
+@settings(max_examples=40, deadline=None)
+def test_every_block_size_gives_the_same_neighbors(seed: int, n: int, k: int, block_bytes: int) -> None:
+    z, k = draw(n, seed=seed), min(k, n - 1)
+    whole = nearest(z, z, k, exclude=torch.arange(n))
+    blocked = nearest(z, z, k, exclude=torch.arange(n), block_bytes=block_bytes)
+    assert torch.equal(blocked[1], whole[1])
+    torch.testing.assert_close(blocked[0], whole[0])
+    assert (whole[0].diff(dim=1) >= 0).all()
+
+
+def test_blocks_cover_the_queries_once_and_keep_to_their_memory() -> None:
+    z = draw(40, dtype=torch.float32)
+    blocks = list(ranked(z, z, 5, block_bytes=6 * 40 * 4))
+    assert [(start, len(indices)) for start, indices in blocks] == [(s, min(6, 40 - s)) for s in range(0, 40, 6)]
+
+
+@pytest.mark.parametrize(("k", "excluding", "available"), [(0, False, 10), (11, False, 10), (10, True, 9)])
+def test_a_k_beyond_the_gallery_is_refused(k: int, excluding: bool, available: int) -> None:
+    z = draw(10)
+    with pytest.raises(ValueError, match=f"k = {k} neighbors were asked for, but each query has {available}"):
+        nearest(z, z, k, exclude=torch.arange(10) if excluding else None)
