@@ -24,12 +24,13 @@ from selftaught.training.progress import Reporter, duration
 SETTINGS: dict[str, Any] = {
     "backbone": "small",
     "dim": 128,
-    "epochs": 30,
-    "batch_size": 120,
-    "neighbors": 6,
+    "epochs": 24,
+    "batch_size": 48,
+    "neighbors": 4,
     "lr": 1e-3,
     "head_lr": 1e-3,
     "momentum": 0.9,
+    "crop_scale": (0.3, 1.0),
 }
 SHOWN = 6
 """Queries on the picture, and neighbors of each."""

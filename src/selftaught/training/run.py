@@ -103,7 +103,8 @@ def train(
         }
         choose_device(requested.device)
         find_images(images)
-        (run / SKIPPED).unlink(missing_ok=True)
+        if (run / SKIPPED).is_file():  # of a try that failed
+            (run / SKIPPED).unlink()
         new_folder(run, "the run folder", f"give another --out, or go on with it: --resume {shown(run)}")
         _write_json(run / SETTINGS, saved)
     if own is None and saved["own_backbone"]:

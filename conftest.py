@@ -1,0 +1,53 @@
+"""Fixtures for the tests and for the examples in the documentation."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from selftaught import Embedder, train
+
+TINY: dict[str, Any] = {"backbone": "small", "dim": 8, "batch_size": 8, "neighbors": 2, "workers": 0}
+"""Settings with which training takes a second."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not torch.cuda.is_available():
+        for item in items:
+            if "gpu" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def draw_photos(folder: Path, classes: int, photos: int) -> Path:
+    """Class folders of small noisy pictures, each class of its own color."""
+    rng = np.random.default_rng(0)
+    for number in range(classes):
+        color = rng.integers(0, 255, 3)
+        place = folder / f"class {number}"
+        place.mkdir(parents=True)
+        for photo in range(photos):
+            pixels = (color + rng.normal(0, 40, (70, 90, 3))).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(place / f"{photo}.jpg")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """24 images in 6 class folders."""
+    return draw_photos(tmp_path_factory.mktemp("photos"), classes=6, photos=4)
+
+
+@pytest.fixture(scope="session")
+def run(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of two epochs."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    train(photos, out=folder, epochs=2, eval=photos, quiet=True, **TINY)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def embedder(run: Path) -> Embedder:
+    return Embedder.load(run, device="cpu")

@@ -1,0 +1,78 @@
+import csv
+import os
+from pathlib import Path
+
+import pytest
+
+from selftaught.data import Skipped, check_skipped, find_images, skipped_table
+from selftaught.errors import SelftaughtError, UsageError
+
+ODD = ["with space.jpg", 'quote\'s "here".PNG', "emoji 🚗.jpeg", "new\nline.webp", "UPPER.TIFF"]
+
+
+def test_images_are_found_by_extension_however_nested(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for name in (*ODD, "a/b/x.gif", "a/y.bmp", "notes.txt", "a/z", ".hidden.jpg"):
+        (tmp_path / name).touch()
+    assert set(find_images(tmp_path).files) == {*ODD, "a/b/x.gif", "a/y.bmp"}
+    assert list(find_images(tmp_path).files) == sorted(find_images(tmp_path).files)
+
+
+def test_links_are_followed_and_circles_are_not(tmp_path: Path) -> None:
+    (tmp_path / "photos" / "deep").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "photos" / "deep" / "a.jpg").touch()
+    (tmp_path / "elsewhere" / "b.jpg").touch()
+    (tmp_path / "photos" / "deep" / "up").symlink_to(tmp_path / "photos")
+    (tmp_path / "photos" / "out").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "photos" / "self").symlink_to(tmp_path / "photos" / "self")
+    assert find_images(tmp_path / "photos").files == ("deep/a.jpg", "out/b.jpg")
+
+
+def test_a_name_that_is_not_unicode_is_found(tmp_path: Path) -> None:
+    os.close(os.open(os.fsencode(tmp_path) + b"/caf\xe9.jpg", os.O_CREAT))
+    images = find_images(tmp_path)
+    assert Path(images.path(0)).exists()
+    assert "caf" in skipped_table([Skipped(images.files[0], "x")])
+
+
+def test_a_missing_folder_a_file_and_an_empty_folder_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "file.jpg").touch()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="there is no folder"):
+        find_images(tmp_path / "missing")
+    with pytest.raises(UsageError, match="is a file"):
+        find_images(tmp_path / "file.jpg")
+    with pytest.raises(SelftaughtError, match="there are no images"):
+        find_images(tmp_path / "empty")
+
+
+def test_labels_are_the_first_folders(tmp_path: Path) -> None:
+    (tmp_path / "cat" / "deep").mkdir(parents=True)
+    (tmp_path / "dog").mkdir()
+    for name in ("cat/1.jpg", "cat/deep/2.jpg", "dog/3.jpg"):
+        (tmp_path / name).touch()
+    assert find_images(tmp_path).labels() == ("cat", "cat", "dog")
+    (tmp_path / "4.jpg").touch()
+    with pytest.raises(SelftaughtError, match="no class folders"):
+        find_images(tmp_path).labels()
+
+
+def test_a_few_unreadable_images_are_fine_and_many_are_an_error(tmp_path: Path) -> None:
+    for i in range(40):
+        (tmp_path / f"{i}.jpg").touch()
+    images = find_images(tmp_path)
+    two = [Skipped(file, "empty file") for file in images.files[:2]]
+    three = [Skipped(file, "empty file") for file in images.files[:3]]
+    check_skipped(images, two, allow=False)
+    check_skipped(images, three, allow=True)
+    with pytest.raises(SelftaughtError, match=r"3 of 40 images .* --allow-skipped"):
+        check_skipped(images, three, allow=False)
+    with pytest.raises(SelftaughtError, match="none of the 40 images"):
+        check_skipped(images, [Skipped(file, "empty file") for file in images.files], allow=True)
+    assert len(images.without(three)) == 37
+
+
+def test_the_table_of_skipped_files_survives_odd_names() -> None:
+    table = skipped_table([Skipped(name, "why, exactly?") for name in ODD])
+    assert list(csv.reader(table.splitlines(keepends=True)))[1:] == [[name, "why, exactly?"] for name in ODD]

@@ -1,0 +1,98 @@
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as F
+
+from selftaught.data import Reader, Request, Views, find_images, unreadable, view_seed
+
+VIEWS = Views(size=32, resize=36, squash=36)
+
+
+def gradient(width: int, height: int) -> Image.Image:
+    pixels = torch.stack(
+        [
+            torch.linspace(0, 255, width).expand(height, width),
+            torch.linspace(0, 255, height)[:, None].expand(height, width),
+            torch.full((height, width), 90.0),
+        ]
+    )
+    image: Image.Image = F.to_pil_image(pixels.to(torch.uint8))
+    return image
+
+
+@pytest.mark.parametrize("size", [(100, 60), (60, 100), (300, 301), (20, 20)])
+def test_center_view_is_resize_then_center_crop(size: tuple[int, int]) -> None:
+    image = gradient(*size)
+    plain = v2.Compose([v2.Resize(36), v2.CenterCrop(32), v2.PILToTensor()])(image)
+    ours = VIEWS(image, "center")[0]
+    assert (ours.int() - plain.int()).abs().float().mean() < 2
+
+
+def test_center_view_of_a_long_strip_stays_small() -> None:
+    assert VIEWS(Image.new("RGB", (2, 30000), "red"), "center").shape == (1, 3, 32, 32)
+
+
+def test_squash_shows_the_whole_image() -> None:
+    view = VIEWS(gradient(200, 50), "squash")[0].float()
+    assert view.shape == (3, 36, 36)
+    assert view[0, :, 0].max() < 10
+    assert view[0, :, -1].min() > 245
+
+
+def test_random_views_depend_on_the_seed_alone() -> None:
+    image = gradient(100, 60)
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    first = VIEWS(image, "random", 7)
+    assert torch.equal(state, torch.get_rng_state()), "the global random state must not be touched"
+    torch.manual_seed(2)
+    assert torch.equal(first, VIEWS(image, "random", 7))
+    assert not torch.equal(first, VIEWS(image, "random", 8))
+    assert not torch.equal(first[0], first[1])
+
+
+def test_random_views_of_a_single_pixel_work() -> None:
+    assert VIEWS(Image.new("RGB", (1, 1), "red"), "random", 0).shape == (2, 3, 32, 32)
+
+
+def test_seeds_of_neighboring_keys_differ() -> None:
+    assert len({view_seed(0, e, s, p) for e in range(5) for s in range(5) for p in range(5)}) == 125
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_reader_serves_pass_after_pass_in_order(photos: Path, workers: int) -> None:
+    images = find_images(photos)
+    reader = Reader(VIEWS, workers)
+    requests = [Request(images.path(i), "center") for i in range(len(images))]
+    try:
+        for size in (5, 24):
+            batches = list(reader.read([requests[s : s + size] for s in range(0, 24, size)]))
+            got = torch.cat([batch.images for batch in batches])
+            expected = torch.stack([VIEWS(Image.open(request.path), "center") for request in requests])
+            assert torch.equal(got, expected)
+        random = [Request(request.path, "random", 3) for request in requests]
+        (batch,) = reader.read([random])
+        assert batch.images.shape == (24, 2, 3, 32, 32)
+    finally:
+        reader.close()
+
+
+def test_a_reader_leaves_out_what_it_cannot_read(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.jpg").write_text("no")
+    good = find_images(photos).path(0)
+    requests = [Request(good, "center"), Request(str(tmp_path / "bad.jpg"), "center"), Request(good, "center")]
+    (batch,) = Reader(VIEWS).read([requests])
+    assert (batch.positions, [position for position, _ in batch.failures]) == ([0, 2], [1])
+    (batch,) = Reader(VIEWS).read([requests[1:2]])
+    assert len(batch.images) == 0
+
+
+def test_unreadable_files_are_named_with_the_reason(tmp_path: Path) -> None:
+    for i in range(50):
+        Image.new("RGB", (4, 4)).save(tmp_path / f"{i:02d}.png")
+    (tmp_path / "40.png").write_bytes(b"")
+    (skipped,) = unreadable(find_images(tmp_path))
+    assert (skipped.path, skipped.reason) == ("40.png", "empty file")

@@ -1,0 +1,69 @@
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from selftaught.learners import STML
+from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing
+from selftaught.networks.small import SmallNetwork
+from selftaught.recipes import settings
+
+
+def learner(**changes: Any) -> STML:
+    torch.manual_seed(0)
+    options: dict[str, Any] = {"dim": 4, "batch_size": 4, "neighbors": 2, "momentum": 0.5} | changes
+    return STML(Encoder(SmallNetwork(), Preprocessing(size=32)), settings(**options))
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    images = torch.randint(0, 256, (8, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    return images, torch.arange(4).repeat(2)
+
+
+def head(network: EmbeddingNetwork) -> Tensor:
+    layer = network.heads["g"]
+    assert isinstance(layer, nn.Linear)
+    return layer.weight.detach()
+
+
+def test_student_and_teacher_start_with_one_backbone_and_heads_of_their_own() -> None:
+    stml = learner()
+    student, teacher = stml.network.encoder.state_dict(), stml.teacher.encoder.state_dict()
+    assert all(torch.equal(student[name], teacher[name]) for name in student)
+    assert not torch.equal(head(stml.network), head(stml.teacher))
+    assert set(stml.teacher.heads) == {"g"}
+    assert head(stml.network).shape == (256, 256)
+
+
+def test_teacher_learns_from_no_gradient_and_stays_in_eval_mode() -> None:
+    stml = learner().train()
+    assert stml.network.training
+    assert not any(module.training for module in stml.teacher.modules())
+    stml(*batch())["loss"].backward()
+    assert all(p.grad is None for p in stml.teacher.parameters())
+    assert all(p.grad is not None for p in stml.network.parameters())
+
+
+@pytest.mark.parametrize(("update", "averages"), [("before_step", "old"), ("after_step", "new")])
+def test_teacher_averages_the_student_before_or_after_the_step(update: str, averages: str) -> None:
+    stml = learner(teacher_update=update).train()
+    optimizer = torch.optim.SGD(stml.network.parameters(), lr=0.1)
+    start, old = head(stml.teacher).clone(), head(stml.network).clone()
+    stml(*batch())["loss"].backward()
+    stml.after_backward()
+    optimizer.step()
+    stml.after_step()
+    new = head(stml.network)
+    assert not torch.equal(old, new)
+    expected = (start + (old if averages == "old" else new)) / 2
+    torch.testing.assert_close(head(stml.teacher), expected)
+
+
+def test_batches_follow_the_settings() -> None:
+    embeddings = torch.arange(12.0)[:, None] * 10 + torch.tensor([[0.0]])
+    plan = learner().batches(embeddings, torch.Generator().manual_seed(0))
+    assert plan.shape == (3, 4)
+    assert ((plan[:, 0::2] - plan[:, 1::2]).abs() == 1).all(), "each query stands beside its nearest image"
+    random = learner(batches="random").batches(embeddings, torch.Generator().manual_seed(0))
+    assert sorted(random.flatten().tolist()) == list(range(12))

@@ -1,0 +1,50 @@
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from selftaught.errors import SelftaughtError, UsageError
+from selftaught.networks import Backbone, Preprocessing
+from selftaught.recipes import Settings, settings
+from selftaught.training.automatic import Choice, resolve
+
+CPU = torch.device("cpu")
+
+
+def chosen(images: int, pretrained: bool = True, **changes: Any) -> tuple[Settings, dict[str, Choice]]:
+    backbone = Backbone("net", nn.Identity(), Preprocessing(size=96), pretrained, "from somewhere")
+    result, choices = resolve(settings(**changes), images, backbone, CPU)
+    return result, {choice.name: choice for choice in choices}
+
+
+@pytest.mark.parametrize(
+    ("images", "neighbors", "size"), [(5864, 5, 120), (960, 5, 120), (600, 5, 75), (100, 5, 60), (11, 5, 10), (7, 2, 6)]
+)
+def test_batches_shrink_with_the_folder(images: int, neighbors: int, size: int) -> None:
+    result, choices = chosen(images, neighbors=neighbors)
+    assert result.batch_size == size
+    assert choices["batch_size"].reason
+
+
+def test_too_few_images_and_too_large_a_batch_are_refused() -> None:
+    with pytest.raises(SelftaughtError, match="one image cannot be learned from"):
+        chosen(1)
+    with pytest.raises(SelftaughtError, match="at least 10 images"):
+        chosen(9)
+    with pytest.raises(UsageError, match="at most 50"):
+        chosen(52, batch_size=120)
+
+
+def test_batch_norm_is_frozen_exactly_when_weights_are_pretrained() -> None:
+    assert chosen(500)[0].freeze_batch_norm is True
+    assert chosen(500, pretrained=False)[0].freeze_batch_norm is False
+    assert chosen(500, freeze_batch_norm=False)[0].freeze_batch_norm is False
+
+
+def test_every_choice_is_made_and_has_a_reason() -> None:
+    result, choices = chosen(500)
+    assert set(choices) == {"backbone", "crop", "batch_size", "freeze_batch_norm", "precision", "workers"}
+    assert all(choice.reason for choice in choices.values())
+    assert (choices["crop"].value, result.precision) == (96, "32-true")
+    assert result.workers is not None

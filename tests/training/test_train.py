@@ -1,0 +1,226 @@
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from conftest import TINY, draw_photos
+from selftaught import Embedder, train
+from selftaught.errors import Collapse, ImageError, Interrupted, SelftaughtError, UsageError
+from selftaught.networks import Preprocessing
+from selftaught.training import checkpoint, loop
+
+
+def rows(run: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_run_folder_holds_model_settings_metrics_and_curves(run: Path) -> None:
+    for name in ("model.safetensors", "model.json", "settings.json", "metrics.jsonl", "curves.png", "checkpoint.pt"):
+        assert (run / name).stat().st_size > 0
+    assert not list(run.glob(".*.tmp"))
+    names = {"loss", "contrastive", "distillation", "effective_rank", "view_agreement", "neighbors_kept", "recall@1"}
+    assert [row["epoch"] for row in rows(run)] == [1, 2]
+    assert all(names <= row.keys() for row in rows(run))
+    description = json.loads((run / "model.json").read_text())
+    assert (description["backbone"], description["dim"], description["metric"]) == ("small", 8, "euclidean")
+    assert description["preprocessing"]["size"] == 64
+    saved = json.loads((run / "settings.json").read_text())
+    assert all(choice["reason"] for choice in saved["choices"])
+    with Image.open(run / "curves.png") as picture:
+        assert picture.width > 500
+
+
+def test_equal_seeds_give_equal_runs_and_other_seeds_others(photos: Path, run: Path, tmp_path: Path) -> None:
+    train(photos, out=tmp_path / "same", epochs=2, eval=photos, quiet=True, **TINY)
+    assert (tmp_path / "same" / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
+    assert (tmp_path / "same" / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
+    train(photos, out=tmp_path / "other", epochs=2, seed=1, quiet=True, **TINY)
+    assert (tmp_path / "other" / "model.safetensors").read_bytes() != (run / "model.safetensors").read_bytes()
+
+
+def test_labels_are_never_trained_on(photos: Path, run: Path, tmp_path: Path) -> None:
+    """The same images under other class folders, and no evaluation: the same weights."""
+    for i, file in enumerate(sorted(photos.rglob("*.jpg"))):
+        place = tmp_path / "flat" / f"{i:03d}"
+        place.mkdir(parents=True)
+        shutil.copy(file, place / "x.jpg")
+    train(tmp_path / "flat", out=tmp_path / "run", epochs=2, quiet=True, **TINY)
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
+
+
+def test_worker_processes_change_nothing(photos: Path, run: Path, tmp_path: Path) -> None:
+    train(photos, out=tmp_path / "run", epochs=2, quiet=True, **(TINY | {"workers": 2}))
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
+
+
+def test_learning_moves_the_weights_and_zero_epochs_do_not(photos: Path, run: Path, tmp_path: Path) -> None:
+    train(photos, out=tmp_path / "start", epochs=0, quiet=True, **TINY)
+    start, end = load_file(tmp_path / "start" / "model.safetensors"), load_file(run / "model.safetensors")
+    assert all(not torch.equal(start[name], end[name]) for name in start if name.endswith("weight"))
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(
+    photos: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = 0
+    real = loop.Loop._step
+
+    def stop_at_fourth(self: loop.Loop, images: Tensor, indices: Tensor) -> Tensor:
+        nonlocal steps
+        steps += 1
+        self.interrupts.asked = steps == 4
+        return real(self, images, indices)
+
+    monkeypatch.setattr(loop.Loop, "_step", stop_at_fourth)
+    with pytest.raises(Interrupted, match="selftaught train --resume"):
+        train(photos, out=tmp_path / "run", epochs=2, eval=photos, quiet=True, **TINY)
+    assert (tmp_path / "run" / checkpoint.PARTIAL).exists()
+    train(resume=tmp_path / "run", quiet=True)
+    assert steps == 6, "three steps an epoch, none of them twice"
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
+    assert not (tmp_path / "run" / checkpoint.PARTIAL).exists()
+
+
+def test_a_finished_run_can_be_resumed_and_stays_as_it_is(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    train(resume=tmp_path / "run", quiet=True)
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
+
+
+def test_resuming_refuses_other_settings(run: Path, photos: Path) -> None:
+    changes: list[dict[str, Any]] = [{"epochs": 5}, {"out": "x"}, {"images": photos}, {"eval": photos}]
+    for change in changes:
+        with pytest.raises(UsageError, match="a resumed run keeps"):
+            train(resume=run, quiet=True, **change)
+
+
+def test_collapse_stops_with_advice_and_keeps_the_last_good_state(photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(Collapse, match=r"training collapsed in epoch \d+: .*; try a lower --lr"):
+        train(photos, out=tmp_path / "run", epochs=30, quiet=True, lr=1e8, head_lr=1e8, **TINY)
+    good = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
+    assert all(torch.isfinite(t).all() for t in good["learner"].values())
+    assert torch.isfinite(Embedder.load(tmp_path / "run").encode([Image.new("RGB", (9, 9))])).all()
+    assert not (tmp_path / "run" / checkpoint.PARTIAL).exists()
+
+
+def test_a_vanished_image_stops_with_its_name_and_training_goes_on_when_it_is_back(tmp_path: Path, run: Path) -> None:
+    photos = draw_photos(tmp_path / "photos", classes=6, photos=4)
+    victim = photos / "class 3" / "2.jpg"
+    content = victim.read_bytes()
+    steps = 0
+    real = loop.Loop._step
+
+    def lose(self: loop.Loop, images: Tensor, indices: Tensor) -> Tensor:
+        nonlocal steps
+        steps += 1
+        if steps == 3:
+            victim.unlink()
+        return real(self, images, indices)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop.Loop, "_step", lose)
+        with pytest.raises(ImageError, match=r"class 3/2.jpg could be read before .* --resume"):
+            train(photos, out=tmp_path / "run", epochs=2, eval=photos, quiet=True, **TINY)
+    with pytest.raises(SelftaughtError, match="1 of the run's 24 images are gone"):
+        train(resume=tmp_path / "run", quiet=True)
+    victim.write_bytes(content)
+    train(resume=tmp_path / "run", quiet=True)
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
+
+
+def test_unreadable_images_are_skipped_listed_and_limited(tmp_path: Path) -> None:
+    photos = draw_photos(tmp_path / "photos", classes=6, photos=4)
+    (photos / "class 0" / "new\nline.jpg").write_text("no image")
+    train(photos, out=tmp_path / "run", epochs=0, quiet=True, **TINY)
+    assert "not an image" in (tmp_path / "run" / "skipped.csv").read_text()
+    (photos / "class 0" / "empty.png").touch()
+    with pytest.raises(SelftaughtError, match=r"2 of 26 images .* --allow-skipped"):
+        train(photos, out=tmp_path / "strict", epochs=0, quiet=True, **TINY)
+    train(photos, out=tmp_path / "strict", epochs=0, quiet=True, allow_skipped=True, **TINY)
+    assert (tmp_path / "strict" / "model.json").exists()
+
+
+def test_a_backbone_of_your_own_is_trained_saved_and_resumed(photos: Path, tmp_path: Path) -> None:
+    def own() -> nn.Module:
+        torch.manual_seed(3)
+        return nn.Sequential(nn.Conv2d(3, 16, 5, stride=4), nn.ReLU())
+
+    inputs = Preprocessing(size=48, mean=(104, 117, 128), std=(1, 1, 1), channels="BGR", value_range=255)
+    options = {name: value for name, value in TINY.items() if name != "backbone"}
+    model = train(photos, out=tmp_path / "run", backbone=own(), preprocessing=inputs, epochs=1, quiet=True, **options)
+    image = Image.open(next(photos.rglob("*.jpg")))
+    loaded = Embedder.load(tmp_path / "run", backbone=own())
+    assert loaded.preprocessing == inputs
+    torch.testing.assert_close(loaded.encode([image]), model.encode([image]))
+    with pytest.raises(UsageError, match="backbone of your own"):
+        Embedder.load(tmp_path / "run")
+    with pytest.raises(UsageError, match="backbone of your own"):
+        train(resume=tmp_path / "run", quiet=True)
+    train(resume=tmp_path / "run", backbone=own(), quiet=True)
+
+
+def test_an_output_folder_in_use_or_not_writable_is_refused_before_any_work(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "file").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    for out in ("used", "file", "file/below"):
+        with pytest.raises(UsageError, match="the run folder"):
+            train(photos, out=tmp_path / out, quiet=True, **TINY)
+    assert (tmp_path / "used" / "file").read_text() == "mine"
+
+
+def test_a_failed_start_leaves_the_folder_free_for_the_next_try(photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="batch size"):
+        train(photos, out=tmp_path / "run", quiet=True, **(TINY | {"batch_size": 48}))
+    train(photos, out=tmp_path / "run", epochs=0, quiet=True, **TINY)
+
+
+def test_a_full_disk_is_said_in_one_line_and_the_checkpoint_survives(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    before = (tmp_path / "run" / "checkpoint.pt").read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(SelftaughtError, match=r"cannot write .*No space left") as caught:
+        train(resume=tmp_path / "run", quiet=True)
+    assert "\n" not in str(caught.value)
+    assert (tmp_path / "run" / "checkpoint.pt").read_bytes() == before
+    assert not list((tmp_path / "run").glob(".*.tmp"))
+
+
+def test_damaged_and_foreign_checkpoints_are_refused(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "cut")
+    content = (run / "checkpoint.pt").read_bytes()
+    (tmp_path / "cut" / "checkpoint.pt").write_bytes(content[: len(content) // 2])
+    with pytest.raises(SelftaughtError, match="damaged"):
+        train(resume=tmp_path / "cut", quiet=True)
+    state = torch.load(run / "checkpoint.pt", weights_only=True)
+    torch.save(state | {"format": 99}, tmp_path / "cut" / "checkpoint.pt")
+    with pytest.raises(SelftaughtError, match="format 99"):
+        train(resume=tmp_path / "cut", quiet=True)
+    with pytest.raises(UsageError, match="no run to resume"):
+        train(resume=tmp_path, quiet=True)
+    (tmp_path / "cut" / "settings.json").write_text("{")
+    with pytest.raises(SelftaughtError, match="damaged"):
+        train(resume=tmp_path / "cut", quiet=True)
+
+
+def test_tensorboard_gets_every_epoch(photos: Path, tmp_path: Path) -> None:
+    train(photos, out=tmp_path / "run", epochs=2, tensorboard=True, quiet=True, **TINY)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("loss")] == [1, 2]
