@@ -1,3 +1,4 @@
+import random
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 from selftaught.data import Reader, Request, Views, find_images, unreadable, view_seed
+from selftaught.data.views import random_box
 
 VIEWS = Views(size=32, resize=36, squash=36)
 
@@ -44,14 +46,38 @@ def test_squash_shows_the_whole_image() -> None:
 
 def test_random_views_depend_on_the_seed_alone() -> None:
     image = gradient(100, 60)
-    torch.manual_seed(1)
-    state = torch.get_rng_state()
     first = VIEWS(image, "random", 7)
-    assert torch.equal(state, torch.get_rng_state()), "the global random state must not be touched"
-    torch.manual_seed(2)
     assert torch.equal(first, VIEWS(image, "random", 7))
     assert not torch.equal(first, VIEWS(image, "random", 8))
     assert not torch.equal(first[0], first[1])
+
+
+@pytest.mark.parametrize("size", [(300, 200), (200, 300), (40, 900)])
+def test_random_boxes_are_distributed_as_torchvisions(size: tuple[int, int]) -> None:
+    width, height = size
+    theirs = v2.RandomResizedCrop(32, scale=(0.16, 1.0))
+    torch.manual_seed(0)
+    plain = [theirs.make_params([torch.empty(3, height, width)]) for _ in range(2000)]
+    expected = torch.tensor([[p["left"], p["top"], p["width"], p["height"]] for p in plain]).double()
+    rng = random.Random(0)
+    boxes = torch.tensor([random_box(width, height, (0.16, 1.0), rng) for _ in range(2000)]).double()
+    ours = torch.cat([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]], 1)
+    tolerance = 4 * expected.std(0) / 2000**0.5 + 0.5
+    assert ((ours.mean(0) - expected.mean(0)).abs() < 1.5 * tolerance).all()
+    assert ((ours.std(0) - expected.std(0)).abs() < 1.5 * tolerance).all()
+    assert (boxes >= 0).all()
+    assert (boxes[:, 2] <= width).all()
+    assert (boxes[:, 3] <= height).all()
+
+
+def test_a_random_view_is_torchvisions_resized_crop_of_its_box() -> None:
+    image = gradient(100, 60)
+    rng = random.Random(5)
+    left, top, right, bottom = random_box(100, 60, (0.16, 1.0), rng)
+    flipped = rng.random() < 0.5
+    plain = F.pil_to_tensor(F.resized_crop(image, top, left, bottom - top, right - left, [32, 32]))
+    plain = plain.flip(2) if flipped else plain
+    assert torch.equal(VIEWS(image, "random", 5)[0], plain)
 
 
 def test_random_views_of_a_single_pixel_work() -> None:
@@ -73,8 +99,7 @@ def test_a_reader_serves_pass_after_pass_in_order(photos: Path, workers: int) ->
             got = torch.cat([batch.images for batch in batches])
             expected = torch.stack([VIEWS(Image.open(request.path), "center") for request in requests])
             assert torch.equal(got, expected)
-        random = [Request(request.path, "random", 3) for request in requests]
-        (batch,) = reader.read([random])
+        (batch,) = reader.read([[Request(request.path, "random", 3) for request in requests]])
         assert batch.images.shape == (24, 2, 3, 32, 32)
     finally:
         reader.close()

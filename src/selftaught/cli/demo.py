@@ -9,7 +9,7 @@ from PIL import Image
 from rich.console import Console
 from torch import Tensor
 
-from selftaught.cli.using import scores_table
+from selftaught.cli.using import scores_table, title
 from selftaught.data import ImageFolder, find_images
 from selftaught.data.products import make_products
 from selftaught.embedder import Embedder
@@ -24,7 +24,7 @@ from selftaught.training.progress import Reporter, duration
 SETTINGS: dict[str, Any] = {
     "backbone": "small",
     "dim": 128,
-    "epochs": 24,
+    "epochs": 20,
     "batch_size": 48,
     "neighbors": 4,
     "lr": 1e-3,
@@ -32,6 +32,7 @@ SETTINGS: dict[str, Any] = {
     "momentum": 0.9,
     "crop_scale": (0.3, 1.0),
 }
+PRODUCTS, PHOTOS = 240, 8
 SHOWN = 6
 """Queries on the picture, and neighbors of each."""
 
@@ -40,38 +41,39 @@ def demo(out: Path, seed: int) -> None:
     began = time.monotonic()
     reporter = Reporter()
     new_folder(out, "the demo folder", "give another --out")
-    with reporter.work("drawing photos of products", 1) as tell:
-        photos, unseen = make_products(out / "photos", progress=lambda _done, _total: tell(0, ""))
+    with reporter.work("drawing photos", PRODUCTS * PHOTOS) as tell:
+        photos, unseen = make_products(
+            out / "photos", products=PRODUCTS, photos=PHOTOS, progress=lambda _done, _total: tell(1, "")
+        )
     products = find_images(unseen)
-    names = sorted(set(products.labels()))
-    reporter.say(f"learning from {len(find_images(photos))} photos without labels in {shown(photos)}")
+    reporter.say(f"learning from the photos in {shown(photos)}, without labels")
     before = train(photos, out=out / "start", seed=seed, quiet=True, **(SETTINGS | {"epochs": 0}))
     after = train(photos, out=out / "run", seed=seed, eval=unseen, **SETTINGS)
-    models = {"before training": before, "after training": after}
-    vectors = {name: _embed(model, products) for name, model in models.items()}
+    vectors = {"before training": _embed(before, products), "after training": _embed(after, products)}
     scores = {name: as_row(score(z, class_numbers(products), RECALLS)) for name, z in vectors.items()}
+    start, end = (row["recall@1"] for row in scores.values())
+    summary = (
+        f"Of {len(products)} photos of {len(set(products.labels()))} products that were not in training, "
+        f"{end:.1%} now have a photo of the same product nearest to them; before training, {start:.1%} had."
+    )
     picture, page = out / "retrievals.png", out / "report.html"
     sheet = _picture(products, vectors)
     write_atomically(picture, lambda file: sheet.save(file, "PNG"))
-    rise = scores["after training"]["recall@1"] - scores["before training"]["recall@1"]
-    table = [
-        ["", *scores["after training"]],
-        *([name, *(f"{v:.1%}" for v in s.values())] for name, s in scores.items()),
-    ]
+    columns = list(scores["after training"])
+    table = [["", *map(title, columns)]]
+    table += [[name, *(f"{row[column]:.1%}" for column in columns)] for name, row in scores.items()]
     write_page(
         page,
         "What was learned without labels",
-        f"A small network looked at {len(find_images(photos))} photos without labels for {SETTINGS['epochs']} epochs. "
-        f"On {len(products)} photos of {len(names)} other products, never seen in training, the nearest photo now "
-        f"shows the same product in {scores['after training']['recall@1']:.1%}, {100 * rise:.1f} points more than before.",
+        summary,
         [
-            Section("Scores on unseen products", "", table=table),
+            Section("Scores on products never seen in training", "", table=table),
             Section("What it retrieves", "A query at the left of each row, then its nearest photos.", image=sheet),
             Section("How training went", "", image=out / "run" / "curves.png"),
         ],
     )
     Console(soft_wrap=True).print(scores_table(scores))
-    print(f"Recall@1 on {len(names)} products never seen in training rose by {100 * rise:.1f} points.")
+    print(summary)
     print(f"picture: {shown(picture)}\npage:    {shown(page)}\nmodel:   {shown(out / 'run')}")
     print(f"That took {duration(time.monotonic() - began)}.")
 

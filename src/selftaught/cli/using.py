@@ -120,17 +120,21 @@ def embed_folder(
 
 def scores_table(rows: dict[str, dict[str, float]]) -> Table:
     """Scores in percent, one line per model."""
-    names = {"map@r": "MAP@R", "r_precision": "R-Precision"}
     table = Table(box=None, pad_edge=False)
     columns: Sequence[str] = list(next(iter(rows.values())))
     if any(rows):
         table.add_column("")
     for column in columns:
-        table.add_column(names.get(column, column.replace("recall", "Recall")), justify="right")
+        table.add_column(title(column), justify="right")
     for name, row in rows.items():
         values = [f"{row[column]:.1%}" for column in columns]
         table.add_row(*([name] if any(rows) else []), *values)
     return table
+
+
+def title(column: str) -> str:
+    """A score's name as it is written in the literature."""
+    return {"map@r": "MAP@R", "r_precision": "R-Precision"}.get(column, column.replace("recall", "Recall"))
 
 
 def _same_file(path: Path, other: Path) -> bool:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from selftaught.retrieval import nearest
 
-PROBES = 1000
+PROBES = 500
 """Images that the signals are measured on; fewer if there are fewer."""
 PROBE_NEIGHBORS = 10
 
