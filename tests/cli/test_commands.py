@@ -1,0 +1,225 @@
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+from conftest import draw_photos
+from selftaught import Embedder
+from selftaught.cli.main import main
+
+Call = Callable[..., tuple[int, str, str]]
+TINY = ["--backbone", "small", "--dim", "8", "--batch-size", "8", "--neighbors", "2", "--set", "workers=0"]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run the command line in this process: exit code, standard output, standard error."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["selftaught", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        assert isinstance(stopped.value.code, int)
+        return stopped.value.code, captured.out, captured.err
+
+    return run
+
+
+def failure(call: Call, *words: object) -> tuple[int, str]:
+    """Exit code and message of a command that must fail in one line."""
+    code, _, error = call(*words)
+    lines = error.strip().splitlines()
+    assert code != 0
+    assert len(lines) == 1
+    assert lines[0].startswith("selftaught: ")
+    return code, lines[0]
+
+
+def test_train_evaluate_embed_and_search_in_a_row(call: Call, photos: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    code, _, log = call("train", photos, "--out", run, "--epochs", 1, "--eval", photos, *TINY)
+    assert code == 0
+    assert "epoch 1/1" in log
+    assert "Recall@1" in log
+    assert "batch size 8: as asked for" in log
+
+    code, table, _ = call("evaluate", run, photos)
+    assert code == 0
+    assert all(word in table for word in ("Recall@1", "Recall@8", "MAP@R", "R-Precision", "24 queries"))
+    code, text, _ = call("evaluate", run, photos, "--json", "-")
+    scores = json.loads(text)
+    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    assert scores["recall@1"] == last["recall@1"]
+    call("evaluate", run, photos, "--json", tmp_path / "scores.json")
+    assert json.loads((tmp_path / "scores.json").read_text()) == scores
+
+    assert call("embed", run, photos, "--out", tmp_path / "v.parquet")[0] == 0
+    table_of = pq.read_table(tmp_path / "v.parquet")
+    assert call("embed", run, photos, "--out", tmp_path / "v.npy")[0] == 0
+    vectors = np.load(tmp_path / "v.npy")
+    paths = json.loads((tmp_path / "v.json").read_text())["paths"]
+    assert table_of["path"].to_pylist() == paths
+    assert np.array_equal(np.array(table_of["vector"].to_pylist(), np.float32), vectors)
+    expected = Embedder.load(run).encode([photos / path for path in paths])
+    np.testing.assert_allclose(vectors, expected, rtol=1e-4, atol=1e-5)
+
+    query = photos / paths[5]
+    outputs = []
+    for within in (photos, tmp_path / "v.parquet", tmp_path / "v.npy"):
+        code, found, _ = call("search", run, query, "--in", within, "-k", 5, "--out", tmp_path / "sheet.png")
+        assert code == 0
+        outputs.append([line.split()[:2] for line in found.splitlines()[:5]])
+        assert str(query) not in found, "the query itself is not among its neighbors"
+    assert outputs[0] == outputs[1] == outputs[2]
+    distances = np.sort(np.linalg.norm(vectors - vectors[5], axis=1))[1:6]
+    np.testing.assert_allclose([float(row[1]) for row in outputs[0]], distances, atol=2e-4)
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.width > sheet.height // 2 > 100
+
+
+def test_help_names_every_option_people_look_for(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    options = "backbone weights dim recipe epochs batch-size neighbors lr seed device eval resume out set"
+    code, text, _ = call("train", "--help")
+    assert code == 0
+    assert all(f"--{name}" in text for name in options.split())
+    for command in ("evaluate", "embed", "search", "demo"):
+        assert call(command, "--help")[0] == 0
+
+
+def test_misuse_exits_with_2_and_names_the_nearest(call: Call, photos: Path, run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    cases: list[tuple[list[Any], str]] = [
+        (["trian", photos], "train"),
+        (["train", photos, "--out", out, "--bckbone", "x"], "--backbone"),
+        (["train", photos, "--out", out, "--recipe", "offical"], "official"),
+        (["train", photos, "--out", out, "--backbone", "resnet_18"], "resnet18"),
+        (["train", photos, "--out", out, "--set", "sigmma=1"], "sigma"),
+        (["train", photos, "--out", out, "--epochs", "many"], "many"),
+        (["train", photos, "--out", out, "--device", "tpu9"], "tpu9"),
+        (["train", photos, "--out", out, "--batch-size", "4", "--neighbors", "8"], "batch_size"),
+        (["train", photos, "--out", out, "--batch-size", "30", "--backbone", "small"], "24 images"),
+        (["train", photos], "--out"),
+        (["train", tmp_path / "missing", "--out", out], "no folder"),
+        (["train", photos, "--out", run], "--resume"),
+        (["train", "--resume", tmp_path], "no run to resume"),
+        (["train", "--resume", run, "--epochs", "9"], "resumed run"),
+        (["evaluate", tmp_path / "missing", photos], "no run"),
+        (["evaluate", tmp_path, photos], "no model"),
+        (["embed", run, photos, "--out", tmp_path / "v.txt"], ".parquet"),
+        (["embed", run, photos, "--out", tmp_path / "no" / "v.npy"], "no folder"),
+        (["search", run, photos / "x.jpg", "--in", photos, "-k", "0"], "0"),
+    ]
+    for words, hint in cases:
+        code, message = failure(call, *words)
+        assert (code, hint in message) == (2, True), message
+    assert not (out / "settings.json").exists()
+
+
+def test_bad_content_exits_with_1(call: Call, photos: Path, run: Path, tmp_path: Path) -> None:
+    empty, lone, flat, single = (tmp_path / name for name in ("empty", "lone", "flat", "single"))
+    for folder in (empty, lone, flat):
+        folder.mkdir()
+    Image.new("RGB", (50, 50)).save(lone / "a.png")
+    Image.new("RGB", (50, 50)).save(flat / "a.png")
+    draw_photos(single, classes=3, photos=1)
+    (tmp_path / "broken.jpg").write_text("no")
+    (tmp_path / "v.parquet").write_text("no")
+    cases: list[tuple[list[Any], str]] = [
+        (["train", empty, "--out", tmp_path / "a", *TINY], "no images"),
+        (["train", lone, "--out", tmp_path / "b", *TINY], "one image"),
+        (["train", photos, "--out", tmp_path / "c", "--eval", flat, *TINY], "no class folders"),
+        (["evaluate", run, flat], "no class folders"),
+        (["evaluate", run, single], "no class has two images"),
+        (["search", run, tmp_path / "broken.jpg", "--in", photos, "--out", tmp_path / "s.png"], "not an image"),
+        (["search", run, tmp_path / "gone.jpg", "--in", photos, "--out", tmp_path / "s.png"], "no such file"),
+        (["search", run, photos / "class 0" / "0.jpg", "--in", tmp_path / "v.parquet"], "no vectors"),
+    ]
+    for words, hint in cases:
+        code, message = failure(call, *words)
+        assert (code, hint in message) == (1, True), message
+    assert not (tmp_path / "s.png").exists()
+
+
+def test_classes_with_a_single_image_are_excluded_and_counted(call: Call, run: Path, tmp_path: Path) -> None:
+    labeled = draw_photos(tmp_path / "labeled", classes=3, photos=2)
+    (labeled / "lonely").mkdir()
+    Image.new("RGB", (40, 40), "red").save(labeled / "lonely" / "x.png")
+    code, text, _ = call("evaluate", run, labeled, "--json", "-")
+    scores = json.loads(text)
+    assert (code, scores["queries"], scores["excluded"], scores["classes"]) == (0, 6, 1, 4)
+    assert "1 images excluded" in call("evaluate", run, labeled)[1]
+
+
+def test_unreadable_images_are_left_out_and_listed(call: Call, run: Path, tmp_path: Path) -> None:
+    images = draw_photos(tmp_path / "images", classes=6, photos=4)
+    (images / "class 0" / "bad.jpg").write_text("no")
+    code, _, log = call("embed", run, images, "--out", tmp_path / "v.npy")
+    assert code == 0
+    assert "bad.jpg" in log
+    assert "bad.jpg" in (tmp_path / "v.skipped.csv").read_text()
+    assert len(np.load(tmp_path / "v.npy")) == 24
+    (images / "class 1" / "worse.jpg").touch()
+    code, _, log = call("embed", run, images, "--out", tmp_path / "w.npy")
+    assert (code, "--allow-skipped" in log) == (1, True)
+    assert not (tmp_path / "w.npy").exists()
+    assert call("embed", run, images, "--out", tmp_path / "w.npy", "--allow-skipped")[0] == 0
+
+
+def test_odd_names_come_through_every_command(call: Call, run: Path, tmp_path: Path) -> None:
+    images = tmp_path / "a folder 🚗"
+    images.mkdir()
+    names = ["with space.jpg", 'quote\'s "here".png', "emoji 🚙.webp", "new\nline.bmp"]
+    for i, name in enumerate(names):
+        Image.new("RGB", (40, 40), (60 * i, 0, 0)).save(images / name)
+    assert call("embed", run, images, "--out", tmp_path / "v.parquet")[0] == 0
+    assert sorted(pq.read_table(tmp_path / "v.parquet")["path"].to_pylist()) == sorted(names)
+    code, found, _ = call("search", run, images / names[3], "--in", images, "--out", tmp_path / "s.png")
+    assert code == 0
+    assert len(found.splitlines()) == 4, "three neighbors and the sheet, each on one line"
+
+
+def test_vectors_of_another_model_are_refused(call: Call, run: Path, photos: Path, tmp_path: Path) -> None:
+    call("train", photos, "--out", tmp_path / "other", "--epochs", 0, "--seed", 5, *TINY)
+    call("embed", tmp_path / "other", photos, "--out", tmp_path / "v.npy")
+    code, message = failure(call, "search", run, photos / "class 0" / "0.jpg", "--in", tmp_path / "v.npy")
+    assert (code, "another model" in message) == (2, True)
+
+
+def test_an_unexpected_error_is_one_line_too(
+    call: Call, run: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def explode(*_: object) -> None:
+        raise ZeroDivisionError("first\nsecond")
+
+    monkeypatch.setattr(Embedder, "load", explode)
+    code, message = failure(call, "evaluate", run, photos)
+    assert (code, "ZeroDivisionError: first second" in message) == (1, True)
+    monkeypatch.setattr(Embedder, "load", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("x")))
+    assert "--batch-size" in failure(call, "evaluate", run, photos)[1]
+
+
+def test_demo_shows_before_and_after(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from selftaught.cli import demo
+
+    monkeypatch.setattr(demo, "PRODUCTS", 16)
+    monkeypatch.setattr(demo, "PHOTOS", 4)
+    monkeypatch.setattr(demo, "SETTINGS", demo.SETTINGS | {"epochs": 1, "batch_size": 8, "workers": 0})
+    code, text, _ = call("demo", "--out", tmp_path / "demo")
+    assert code == 0
+    assert "before training" in text
+    assert "after training" in text
+    for name in ("retrievals.png", "report.html"):
+        assert str(tmp_path / "demo" / name) in text
+        assert (tmp_path / "demo" / name).stat().st_size > 10_000
+    assert failure(call, "demo", "--out", tmp_path / "demo")[0] == 2
