@@ -1,6 +1,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ def test_paths_images_and_arrays_give_the_same_vectors(embedder: Embedder, photo
     vectors = embedder.encode(paths)
     assert vectors.shape == (3, embedder.dim)
     assert (vectors.dtype, vectors.device.type) == (torch.float32, "cpu")
-    for same in ([str(p) for p in paths], images, arrays, [a / 255 for a in arrays], [paths[0], images[1], arrays[2]]):
+    sames: list[list[Any]] = [[str(path) for path in paths], images, arrays, [array / 255 for array in arrays]]
+    for same in (*sames, [paths[0], images[1], arrays[2]]):
         torch.testing.assert_close(embedder.encode(same), vectors, rtol=1e-4, atol=1e-5)
 
 
@@ -31,11 +33,12 @@ def test_batches_and_worker_processes_change_nothing(embedder: Embedder, photos:
 def test_no_images_give_no_vectors_and_one_must_be_in_a_list(embedder: Embedder) -> None:
     assert embedder.encode([]).shape == (0, embedder.dim)
     with pytest.raises(TypeError, match="list"):
-        embedder.encode("photo.jpg")  # type: ignore[arg-type]
+        embedder.encode("photo.jpg")
 
 
 def test_a_file_that_cannot_be_read_is_named(embedder: Embedder, tmp_path: Path) -> None:
-    for images in ([tmp_path / "gone.jpg"], [tmp_path / "gone.jpg", Image.new("RGB", (9, 9))]):
+    gone: list[list[Any]] = [[tmp_path / "gone.jpg"], [tmp_path / "gone.jpg", Image.new("RGB", (9, 9))]]
+    for images in gone:
         with pytest.raises(ImageError, match=r"gone\.jpg: no such file"):
             embedder.encode(images)
 

@@ -105,7 +105,7 @@ def test_misuse_exits_with_2_and_names_the_nearest(call: Call, photos: Path, run
         (["train", photos, "--out", out, "--recipe", "offical"], "official"),
         (["train", photos, "--out", out, "--backbone", "resnet_18"], "resnet18"),
         (["train", photos, "--out", out, "--set", "sigmma=1"], "sigma"),
-        (["train", photos, "--out", out, "--epochs", "many"], "many"),
+        (["train", photos, "--out", out, "--epochs", "many"], "--epochs"),
         (["train", photos, "--out", out, "--device", "tpu9"], "tpu9"),
         (["train", photos, "--out", out, "--batch-size", "4", "--neighbors", "8"], "batch_size"),
         (["train", photos, "--out", out, "--batch-size", "30", "--backbone", "small"], "24 images"),
@@ -118,7 +118,7 @@ def test_misuse_exits_with_2_and_names_the_nearest(call: Call, photos: Path, run
         (["evaluate", tmp_path, photos], "no model"),
         (["embed", run, photos, "--out", tmp_path / "v.txt"], ".parquet"),
         (["embed", run, photos, "--out", tmp_path / "no" / "v.npy"], "no folder"),
-        (["search", run, photos / "x.jpg", "--in", photos, "-k", "0"], "0"),
+        (["search", run, photos / "x.jpg", "--in", photos, "-k", "0"], "-k"),
     ]
     for words, hint in cases:
         code, message = failure(call, *words)
