@@ -19,7 +19,6 @@ from selftaught.data.products import make_products
 from selftaught.embedder import Embedder
 from selftaught.retrieval import recall_at_k
 from selftaught.training import train
-from selftaught.training.measure import class_numbers
 
 VARIANTS: dict[str, dict[str, object]] = {
     "untrained": {"epochs": 0},
@@ -39,7 +38,7 @@ def recall(folder: Path, photos: Path, unseen: Path, changes: dict[str, object])
         train(**resume, quiet=True, **({} if "resume" in resume else SETTINGS | changes))  # type: ignore[arg-type]
         images = find_images(unseen)
         vectors = Embedder.load(folder).encode([images.path(i) for i in range(len(images))])
-        result.write_text(json.dumps(recall_at_k(vectors, class_numbers(images), ks=(1,))[1]))
+        result.write_text(json.dumps(recall_at_k(vectors, images.classes(), ks=(1,))[1]))
     return float(json.loads(result.read_text()))
 
 

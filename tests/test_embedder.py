@@ -34,6 +34,8 @@ def test_no_images_give_no_vectors_and_one_must_be_in_a_list(embedder: Embedder)
     assert embedder.encode([]).shape == (0, embedder.dim)
     with pytest.raises(TypeError, match="list"):
         embedder.encode("photo.jpg")
+    with pytest.raises(TypeError, match="list"):
+        embedder.encode(np.zeros((40, 60, 3)))  # type: ignore[arg-type]
 
 
 def test_a_file_that_cannot_be_read_is_named(embedder: Embedder, tmp_path: Path) -> None:

@@ -60,6 +60,8 @@ def test_settings_from_a_command_line_have_the_right_type() -> None:
         {"seed": True},
         {"momentum": 1.1},
         {"crop_scale": (0.5, 0.2)},
+        {"crop_scale": 0.3},
+        {"seed": 2**64},
         {"neighbors": 5, "batch_size": 12},
         {"neighbors": 8, "batch_size": 8},
         {"workers": -1},
@@ -72,9 +74,9 @@ def test_values_that_cannot_be_meant_are_refused_in_one_line(changes: dict[str, 
     assert any(name in str(caught.value) for name in changes)
 
 
-@pytest.mark.parametrize("word", ["sigma", "sigma=wide", "dim=1.5", "distill=maybe", "crop_scale=1"])
+@pytest.mark.parametrize("word", ["recipe=paper", "sigma", "sigma=wide", "dim=1.5", "distill=maybe", "crop_scale=1"])
 def test_words_that_are_no_setting_are_refused(word: str) -> None:
-    with pytest.raises(UsageError, match=r"sigma|dim|distill|crop_scale"):
+    with pytest.raises(UsageError, match=r"recipe|sigma|dim|distill|crop_scale"):
         parsed([word])
 
 

@@ -104,7 +104,7 @@ class Embedder:
         Raises:
             ImageError: if one of them cannot be read.
         """
-        if isinstance(images, (str, os.PathLike, Image.Image)):
+        if isinstance(images, (str, os.PathLike, Image.Image)) or getattr(images, "ndim", 4) < 4:
             raise TypeError("encode takes a list of images; put a single one into brackets")
         if len(images) and all(isinstance(image, (str, os.PathLike)) for image in images):
             paths = [os.fspath(image) for image in images if isinstance(image, (str, os.PathLike))]
@@ -185,6 +185,8 @@ def choose_device(device: str | torch.device = "auto") -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         chosen = torch.device(device)
+        if chosen.type not in ("cpu", "cuda", "mps"):
+            raise RuntimeError("not supported")
         torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError) as error:
         first = str(error).splitlines()[0]

@@ -10,7 +10,7 @@ from selftaught.errors import SelftaughtError, UsageError, shown
 TEMPORARY = ".{name}.{process}.tmp"
 
 
-def write_atomically(path: Path, content: bytes | str | Callable[[BinaryIO], object]) -> None:
+def write_atomically(path: Path, content: bytes | memoryview | str | Callable[[BinaryIO], object]) -> None:
     """Write beside the target, flush to the disk, then rename over it: a reader sees the old file or the new one."""
     temporary = path.with_name(TEMPORARY.format(name=path.name, process=os.getpid()))
     try:

@@ -58,6 +58,7 @@ class Settings:
         object.__setattr__(self, "crop_scale", tuple(self.crop_scale))
         for name, lowest in (("dim", 1), ("epochs", 0), ("neighbors", 2), ("seed", 0)):
             _require(getattr(self, name) >= lowest, name, f"must be at least {lowest}, but is {getattr(self, name)}")
+        _require(self.seed < 2**63, "seed", f"must be below 2^63, but is {self.seed}")
         for name in ("lr", "head_lr", "sigma", "delta"):
             _require(getattr(self, name) > 0, name, f"must be positive, but is {getattr(self, name)}")
         _require(self.weight_decay >= 0, "weight_decay", f"must not be negative, but is {self.weight_decay}")
@@ -106,12 +107,17 @@ def settings(recipe: str = "official", **changes: Any) -> Settings:
     """
     if recipe not in RECIPES:
         raise unknown("recipe", recipe, RECIPES)
+    return changed(Settings(recipe=recipe), RECIPES[recipe] | changes)
+
+
+def changed(start: Settings, changes: Mapping[str, Any]) -> Settings:
+    """Settings with changes, each of a known name and the right kind."""
     kinds = typing.get_type_hints(Settings)
     for name, value in changes.items():
-        if name not in kinds:
-            raise unknown("setting", name, kinds)
+        if name not in kinds or name == "recipe":
+            raise unknown("setting", name, set(kinds) - {"recipe"})
         _check_kind(name, value, kinds[name])
-    return replace(Settings(recipe=recipe), **(RECIPES[recipe] | changes))
+    return replace(start, **changes)
 
 
 def parsed(assignments: list[str]) -> dict[str, Any]:
@@ -123,8 +129,8 @@ def parsed(assignments: list[str]) -> dict[str, Any]:
         name = name.strip().replace("-", "_")
         if not equals:
             raise UsageError(f"--set takes NAME=VALUE, but got {assignment!r}")
-        if name not in kinds:
-            raise unknown("setting", name, kinds)
+        if name not in kinds or name == "recipe":
+            raise unknown("setting", name, set(kinds) - {"recipe"})
         changes[name] = _parse(name, text.strip(), kinds[name])
     return changes
 
@@ -161,6 +167,9 @@ def _check_kind(name: str, value: Any, kind: Any) -> None:
                 raise unknown(name, str(value), typing.get_args(option))
             return
         if typing.get_origin(option) is tuple:
+            pair = isinstance(value, (tuple, list)) and len(value) == 2
+            if not pair or not all(isinstance(v, (int, float)) for v in value):
+                raise UsageError(f"{name} must be {_words(kind)}, but is {value!r}")
             return
         number = option is float and isinstance(value, int) and not isinstance(value, bool)
         if not (isinstance(value, option) or number) or (option is int and isinstance(value, bool)):

@@ -50,6 +50,8 @@ def test_gray_palette_and_one_bit_become_rgb(tmp_path: Path) -> None:
 def test_transparency_is_shown_on_white(tmp_path: Path) -> None:
     halves("RGBA", (200, 0, 0, 0), (200, 0, 0, 255)).save(tmp_path / "a.png")
     assert corners(open_image(tmp_path / "a.png")) == ((255, 255, 255), (200, 0, 0))
+    halves("RGB", (200, 0, 0), (9, 9, 9)).save(tmp_path / "rgb.png", transparency=(9, 9, 9))
+    assert corners(open_image(tmp_path / "rgb.png")) == ((200, 0, 0), (255, 255, 255))
     palette = halves("P", 0, 1)
     palette.putpalette([10, 10, 10, 200, 0, 0])
     palette.save(tmp_path / "p.png", transparency=0)
@@ -127,5 +129,9 @@ def test_arrays_of_all_kinds_become_rgb() -> None:
     assert from_array(np.full((4, 6, 3), 0.5)).getpixel((0, 0)) == (128, 128, 128)
     assert from_array(np.full((4, 6, 3), 257 * 128, np.uint16)).getpixel((0, 0)) == (128, 128, 128)
     assert from_array(np.zeros((4, 6, 4), np.uint8)).getpixel((0, 0)) == (255, 255, 255)
+    assert from_array(np.full((4, 6), 128, np.int64)).getpixel((0, 0)) == (128, 128, 128)
+    for wrong in (np.full((4, 6), 300), np.full((4, 6), 128.0), np.full((4, 6), -0.5), np.ones((4, 6), bool)):
+        with pytest.raises(ImageError, match="an image array holds"):
+            from_array(wrong)
     with pytest.raises(ImageError, match="H×W"):
         from_array(np.zeros((4, 6, 2), np.uint8))

@@ -70,15 +70,16 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(photos: Path, tmp_
     assert not list(killed.glob(".*.tmp"))
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(photos: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stop", ["ctrl-c", "scheduler"])
+def test_a_signal_saves_and_says_how_to_go_on(photos: Path, tmp_path: Path, stop: str) -> None:
     command = [sys.executable, "-m", "selftaught", "train", str(photos), "--out", str(tmp_path / "run")]
-    options = ["--backbone", "small", "--batch-size", "8", "--neighbors", "2", "--epochs", "5000"]
-    process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
+    options = ["--backbone", "small", "--batch-size", "8", "--neighbors", "2", "--epochs", "5000", "--set", "workers=2"]
+    process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True, start_new_session=True)
     metrics = tmp_path / "run" / "metrics.jsonl"
     while not (metrics.exists() and metrics.stat().st_size):
         assert process.poll() is None
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT if stop == "ctrl-c" else signal.SIGTERM)  # both reach the workers too
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130
     assert f"selftaught train --resume {tmp_path / 'run'}" in error.splitlines()[-1]

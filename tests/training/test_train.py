@@ -1,6 +1,8 @@
 import json
 import os
+import resource
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from torch import Tensor, nn
 
 from conftest import TINY, draw_photos
 from selftaught import Embedder, train
-from selftaught.errors import Collapse, ImageError, Interrupted, SelftaughtError, UsageError
+from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError
 from selftaught.networks import Preprocessing
 from selftaught.training import checkpoint, loop
 
@@ -89,6 +91,32 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     assert not (tmp_path / "run" / checkpoint.PARTIAL).exists()
 
 
+def test_a_network_that_draws_random_numbers_resumes_to_the_same_bits(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dropping() -> nn.Module:
+        torch.manual_seed(3)
+        return nn.Sequential(nn.Conv2d(3, 16, 5, stride=4), nn.ReLU(), nn.Dropout(0.3))
+
+    options: dict[str, Any] = TINY | {"backbone": None, "quiet": True}
+    train(photos, out=tmp_path / "calm", **(options | {"backbone": dropping(), "workers": 1}), epochs=2)
+    steps = 0
+    real = loop.Loop._step
+
+    def stop_at_fourth(self: loop.Loop, images: Tensor, indices: Tensor) -> Tensor:
+        nonlocal steps
+        steps += 1
+        self.interrupts.asked = steps == 4
+        return real(self, images, indices)
+
+    monkeypatch.setattr(loop.Loop, "_step", stop_at_fourth)
+    with pytest.raises(Interrupted):
+        train(photos, out=tmp_path / "run", **(options | {"backbone": dropping()}), epochs=2)
+    train(resume=tmp_path / "run", backbone=dropping(), quiet=True)
+    calm, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("calm", "run"))
+    assert all(torch.equal(calm[name], resumed[name]) for name in calm)
+
+
 def test_a_finished_run_can_be_resumed_and_stays_as_it_is(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")
     train(resume=tmp_path / "run", quiet=True)
@@ -97,6 +125,7 @@ def test_a_finished_run_can_be_resumed_and_stays_as_it_is(run: Path, tmp_path: P
 
 def test_resuming_refuses_other_settings(run: Path, photos: Path) -> None:
     changes: list[dict[str, Any]] = [{"epochs": 5}, {"out": "x"}, {"images": photos}, {"eval": photos}]
+    changes += [{"recipe": "paper"}, {"allow_skipped": True}, {"tensorboard": True}]
     for change in changes:
         with pytest.raises(UsageError, match="a resumed run keeps"):
             train(resume=run, quiet=True, **change)
@@ -109,6 +138,7 @@ def test_collapse_stops_with_advice_and_keeps_the_last_good_state(photos: Path, 
     assert all(torch.isfinite(t).all() for t in good["learner"].values())
     assert torch.isfinite(Embedder.load(tmp_path / "run").encode([Image.new("RGB", (9, 9))])).all()
     assert not (tmp_path / "run" / checkpoint.PARTIAL).exists()
+    assert (tmp_path / "run" / "curves.png").exists()
 
 
 def test_a_vanished_image_stops_with_its_name_and_training_goes_on_when_it_is_back(tmp_path: Path, run: Path) -> None:
@@ -127,7 +157,7 @@ def test_a_vanished_image_stops_with_its_name_and_training_goes_on_when_it_is_ba
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop.Loop, "_step", lose)
-        with pytest.raises(ImageError, match=r"class 3/2.jpg could be read before .* --resume"):
+        with pytest.raises(SelftaughtError, match=r"class 3/2.jpg could be read before .* --resume"):
             train(photos, out=tmp_path / "run", epochs=2, eval=photos, quiet=True, **TINY)
     with pytest.raises(SelftaughtError, match="1 of the run's 24 images are gone"):
         train(resume=tmp_path / "run", quiet=True)
@@ -177,27 +207,67 @@ def test_an_output_folder_in_use_or_not_writable_is_refused_before_any_work(phot
     assert (tmp_path / "used" / "file").read_text() == "mine"
 
 
+def test_a_refused_folder_keeps_everything_in_it(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "skipped.csv").write_text("mine")
+    (tmp_path / "other").write_text("mine")
+    with pytest.raises(UsageError, match="the run folder"):
+        train(photos, out=tmp_path, quiet=True, **TINY)
+    assert (tmp_path / "skipped.csv").read_text() == "mine"
+
+
+def test_a_failed_resume_can_be_tried_again(photos: Path, run: Path, tmp_path: Path) -> None:
+    """Killed before the first checkpoint, then resumed while the images are out of reach."""
+    shutil.copytree(photos, tmp_path / "photos")
+    (tmp_path / "run").mkdir()
+    saved = json.loads((run / "settings.json").read_text()) | {"images": str(tmp_path / "photos")}
+    (tmp_path / "run" / "settings.json").write_text(json.dumps(saved))
+    (tmp_path / "photos").rename(tmp_path / "away")
+    with pytest.raises(UsageError, match="there is no folder"):
+        train(resume=tmp_path / "run", quiet=True)
+    (tmp_path / "away").rename(tmp_path / "photos")
+    train(resume=tmp_path / "run", quiet=True)
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
+
+
 def test_a_failed_start_leaves_the_folder_free_for_the_next_try(photos: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="batch size"):
         train(photos, out=tmp_path / "run", quiet=True, **(TINY | {"batch_size": 48}))
     train(photos, out=tmp_path / "run", epochs=0, quiet=True, **TINY)
 
 
-def test_a_full_disk_is_said_in_one_line_and_the_checkpoint_survives(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.skipif(os.name != "posix", reason="limits the size of files")
+def test_a_full_disk_is_said_in_one_line_and_the_checkpoint_survives(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")
-    before = (tmp_path / "run" / "checkpoint.pt").read_bytes()
-
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(SelftaughtError, match=r"cannot write .*No space left") as caught:
-        train(resume=tmp_path / "run", quiet=True)
+    file = tmp_path / "run" / "checkpoint.pt"
+    before = file.read_bytes()
+    loaded = checkpoint.load_checkpoint(tmp_path / "run")
+    assert loaded is not None
+    content, progress = loaded
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limit[1]))
+    try:
+        with pytest.raises(SelftaughtError, match=r"cannot write .*checkpoint.pt: File too large") as caught:
+            checkpoint.save_checkpoint(file, content, progress)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, handler)
     assert "\n" not in str(caught.value)
-    assert (tmp_path / "run" / "checkpoint.pt").read_bytes() == before
-    assert not list((tmp_path / "run").glob(".*.tmp"))
+    assert file.read_bytes() == before
+    assert not list(file.parent.glob(".*.tmp"))
+
+
+def test_eval_images_are_checked_as_training_images_are(photos: Path, tmp_path: Path) -> None:
+    labeled = draw_photos(tmp_path / "labeled", classes=6, photos=4)
+    (labeled / "class 0" / "bad.jpg").write_text("no")
+    train(photos, out=tmp_path / "run", eval=labeled, epochs=1, quiet=True, **TINY)
+    assert "class 0/bad.jpg" in (tmp_path / "run" / "skipped.csv").read_text()
+    (labeled / "class 0" / "worse.jpg").write_text("no")
+    with pytest.raises(SelftaughtError, match=r"2 of 26 images in .*labeled"):
+        train(photos, out=tmp_path / "strict", eval=labeled, epochs=1, quiet=True, **TINY)
+    lonely = draw_photos(tmp_path / "lonely", classes=3, photos=1)
+    with pytest.raises(SelftaughtError, match="no class has two images"):
+        train(photos, out=tmp_path / "lone", eval=lonely, epochs=1, quiet=True, **TINY)
 
 
 def test_damaged_and_foreign_checkpoints_are_refused(run: Path, tmp_path: Path) -> None:
@@ -224,3 +294,6 @@ def test_tensorboard_gets_every_epoch(photos: Path, tmp_path: Path) -> None:
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     events.Reload()
     assert [event.step for event in events.Scalars("loss")] == [1, 2]
+    train(resume=tmp_path / "run", quiet=True)
+    events.Reload()
+    assert [event.step for event in events.Scalars("loss")] == [1, 2], "nothing is logged twice"

@@ -44,11 +44,12 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The run folder to write: model, settings, metrics, curves.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with this run folder instead.", metavar="RUN")] = None,
     recipe: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="official (as the authors ran it), paper (as the text has it), sop (few photos of a thing) or scratch."
+            "  [default: official]"
         ),
-    ] = "official",
+    ] = None,
     backbone: Annotated[
         str | None, typer.Option(help="auto, small, or any timm name.  [default: auto, a pretrained ResNet50]")
     ] = None,

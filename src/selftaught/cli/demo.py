@@ -18,7 +18,6 @@ from selftaught.files import new_folder, write_atomically
 from selftaught.report import Section, Tile, contact_sheet, retrieval_rows, write_page
 from selftaught.retrieval import nearest, score
 from selftaught.training import train
-from selftaught.training.measure import RECALLS, as_row, class_numbers
 from selftaught.training.progress import Reporter, duration
 
 SETTINGS: dict[str, Any] = {
@@ -50,7 +49,7 @@ def demo(out: Path, seed: int) -> None:
     before = train(photos, out=out / "start", seed=seed, quiet=True, **(SETTINGS | {"epochs": 0}))
     after = train(photos, out=out / "run", seed=seed, eval=unseen, **SETTINGS)
     vectors = {"before training": _embed(before, products), "after training": _embed(after, products)}
-    scores = {name: as_row(score(z, class_numbers(products), RECALLS)) for name, z in vectors.items()}
+    scores = {name: score(z, products.classes()).row() for name, z in vectors.items()}
     start, end = (row["recall@1"] for row in scores.values())
     summary = (
         f"Of {len(products)} photos of {len(set(products.labels()))} products that were not in training, "

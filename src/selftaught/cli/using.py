@@ -15,7 +15,6 @@ from selftaught.errors import SelftaughtError, UsageError, shown
 from selftaught.files import write_atomically
 from selftaught.report import Tile, contact_sheet
 from selftaught.retrieval import nearest, score
-from selftaught.training.measure import RECALLS, as_row, class_numbers
 from selftaught.training.progress import Reporter
 from selftaught.vectors import (
     SUFFIXES,
@@ -36,19 +35,19 @@ def evaluate(run: Path, labeled: Path, target: Path | None, device: str, allow_s
     images.labels()
     embedder = Embedder.load(run, device)
     images, vectors, skipped = embed_folder(embedder, images, allow_skipped)
-    labels = class_numbers(images)
+    labels = images.classes()
     try:
-        scores = score(vectors, labels, RECALLS)
+        scores = score(vectors, labels)
     except ValueError as error:
         raise SelftaughtError(f"{shown(labeled)} cannot be scored: {error}") from None
-    row: dict[str, object] = {**as_row(scores)}
-    row |= {"images": len(images), "classes": int(labels.max()) + 1, "queries": scores.queries}
+    row: dict[str, object] = {**scores.row()}
+    row |= {"images": len(images), "classes": max(labels) + 1, "queries": scores.queries}
     row |= {"excluded": scores.excluded, "skipped": [vars(entry) for entry in skipped]}
     text = json.dumps(row, indent=2) + "\n"
     if target is not None and not to_file:
         sys.stdout.write(text)
         return
-    Console(soft_wrap=True).print(scores_table({"": as_row(scores)}))
+    Console(soft_wrap=True).print(scores_table({"": scores.row()}))
     note = f"{scores.queries} queries among {len(images)} images of {row['classes']} classes"
     if scores.excluded:
         note += f"; {scores.excluded} images excluded from the score, because their class has no other image"
@@ -81,8 +80,8 @@ def search(run: Path, query: Path, within: Path, k: int, out: Path, device: str,
     else:
         images, vectors, _ = embed_folder(embedder, find_images(within), allow_skipped)
         known = Vectors(images.root, images.files, vectors, "")
-    own = [i for i, path in enumerate(known.paths) if _same_file(known.root / path, query)]
-    keep = [i for i in range(len(known.paths)) if i not in set(own)]
+    own = {i for i, path in enumerate(known.paths) if _same_file(known.root / path, query)}
+    keep = [i for i in range(len(known.paths)) if i not in own]
     if not keep:
         raise SelftaughtError(f"there is nothing in {shown(within)} besides the query itself")
     distances, indices = nearest(asked, known.vectors[keep], min(k, len(keep)))

@@ -39,6 +39,9 @@ class ImageFolder:
         gone = {entry.path for entry in skipped}
         return ImageFolder(self.root, tuple(file for file in self.files if file not in gone))
 
+    def only(self, files: Sequence[str]) -> "ImageFolder":
+        return ImageFolder(self.root, tuple(files))
+
     def labels(self) -> tuple[str, ...]:
         """The class of each image: the first folder on its path."""
         for file in self.files:
@@ -48,6 +51,12 @@ class ImageFolder:
                     "labels are the names of the folders around the images"
                 )
         return tuple(file.split("/", 1)[0] for file in self.files)
+
+    def classes(self) -> list[int]:
+        """The labels as integers, in the order of their names."""
+        labels = self.labels()
+        numbers = {name: number for number, name in enumerate(sorted(set(labels)))}
+        return [numbers[name] for name in labels]
 
 
 def find_images(folder: str | os.PathLike[str]) -> ImageFolder:

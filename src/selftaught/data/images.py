@@ -50,7 +50,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
         image = ImageOps.exif_transpose(image)
     except Exception:  # broken metadata is no reason to drop the picture
         image = image.copy()
-    if image.mode == "RGB":
+    if image.mode == "RGB" and "transparency" not in image.info:
         return image
     if image.mode.startswith(("I", "F")):
         return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
@@ -64,13 +64,20 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def from_array(array: np.ndarray) -> Image.Image:
-    """H×W, H×W×1, H×W×3 or H×W×4 values (uint8, uint16, or floats within [0, 1]) as RGB."""
+    """H×W, H×W×1, H×W×3 or H×W×4 values (integers up to 255, uint16, or floats within [0, 1]) as RGB."""
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)) or 0 in array.shape:
         raise ImageError(f"an image array must be H×W, H×W×3 or H×W×4, but is {'×'.join(map(str, array.shape))}")
-    if array.dtype != np.uint8:
+    whole = np.issubdtype(array.dtype, np.integer)
+    if array.dtype == np.uint16 or (np.issubdtype(array.dtype, np.floating) and 0 <= array.min() <= array.max() <= 1):
         array = _eight_bits(array)
+    elif whole and array.min() >= 0 and array.max() <= 255:
+        array = array.astype(np.uint8)
+    else:
+        raise ImageError(
+            f"an image array holds integers from 0 to 255, uint16, or floats from 0 to 1, not {array.dtype}"
+        )
     return to_rgb(Image.fromarray(np.ascontiguousarray(array)))
 
 

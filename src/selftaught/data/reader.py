@@ -48,6 +48,7 @@ class Reader:
             pin_memory=pin_memory,
             collate_fn=_collate,
             worker_init_fn=_ignore_interrupts,
+            generator=torch.Generator(),  # or each pass would draw from the global random state
         )
 
     def read(self, requests: Iterable[list[Request]]) -> Iterator[Batch]:
@@ -56,7 +57,10 @@ class Reader:
 
     def close(self) -> None:
         """Stop the workers."""
-        self._loader._iterator = None
+        iterator = self._loader._iterator
+        if iterator is not None:
+            iterator._shutdown_workers()  # type: ignore[attr-defined]
+            self._loader._iterator = None
 
 
 def unreadable(images: ImageFolder, workers: int = 0, advance: Callable[[int], None] = lambda _: None) -> list[Skipped]:
@@ -116,5 +120,6 @@ def _collate(results: list[Tensor | str]) -> Batch:
 
 
 def _ignore_interrupts(_: int) -> None:
-    # Ctrl-C reaches the whole process group; only the main process may react to it, and then ends the workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A terminal or a scheduler signals the whole process group; only the main process may react, and ends the workers.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)

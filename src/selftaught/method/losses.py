@@ -146,6 +146,8 @@ class STMLLoss(nn.Module):
 
     def weights(self, teacher: Tensor, ids: Tensor | None = None) -> Tensor:
         """The soft labels, n×n."""
+        if self.group_views and ids is None and self.similarity != "pairwise":
+            raise ValueError("ids are needed to know which rows show one image; or pass group_views=False")
         pairwise = pairwise_similarity(teacher, self.sigma)
         if self.similarity == "pairwise":
             return pairwise

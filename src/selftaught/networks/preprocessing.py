@@ -52,8 +52,10 @@ class Preprocessing:
 
     def __call__(self, images: Tensor) -> Tensor:
         """uint8 RGB n×3×H×W → normalized float32, on the images' device."""
-        x = images.to(torch.float32) * (self.value_range / 255)
-        if self.channels == "BGR":
-            x = x.flip(1)
-        mean, std = x.new_tensor(self.mean), x.new_tensor(self.std)
-        return (x - mean[:, None, None]) / std[:, None, None]
+        order = range(3) if self.channels == "RGB" else (2, 1, 0)
+        scale = self.value_range / 255
+        # Channel by channel with plain numbers: small tensors of them would make the host wait for a GPU.
+        planes = [
+            (images[:, c].float() * scale - mean) / std for c, mean, std in zip(order, self.mean, self.std, strict=True)
+        ]
+        return torch.stack(planes, 1)

@@ -20,6 +20,11 @@ class Scores:
     excluded: int
     """Images whose class has no other image: nothing to retrieve, so left out of the score."""
 
+    def row(self) -> dict[str, float]:
+        """The scores as they stand in a metrics file."""
+        recalls = {f"recall@{k}": value for k, value in self.recall.items()}
+        return recalls | {"map@r": self.map_at_r, "r_precision": self.r_precision}
+
 
 def score(
     embeddings: Tensor,
@@ -105,8 +110,10 @@ def _score(
     depth = min(len(labels) - 1, max([int(others.max()) if with_r else 1, *ks]))
     ranks = torch.arange(1, depth + 1, device=labels.device)
     hits = torch.zeros(depth, dtype=torch.long, device=labels.device)
-    precision = torch.zeros((), dtype=torch.float64, device=labels.device)
-    average = torch.zeros_like(precision)
+    exact = torch.float32 if labels.device.type == "mps" else torch.float64  # which Apple's GPUs do not have
+    precision = average = 0.0
+    # What is kept per neighbor takes ten times the memory of a score, so blocks of deep rankings must be smaller.
+    block_bytes //= 1 + 10 * depth // len(labels)
     blocks = ranked(embeddings[queries], embeddings, depth, exclude=queries, block_bytes=block_bytes)
     for start, indices in blocks:
         asked = queries[start : start + len(indices)]
@@ -114,15 +121,15 @@ def _score(
         hits += (right.cumsum(1) > 0).sum(0)
         if with_r:
             r = others[asked, None]
-            found = (right & (ranks <= r)).double()
-            precision += (found.sum(1) / r[:, 0]).sum()
-            average += (found * found.cumsum(1) / ranks).sum(1).div(r[:, 0]).sum()
+            found = (right & (ranks <= r)).to(exact)
+            precision += float((found.sum(1) / r[:, 0]).sum())
+            average += float(((found * found.cumsum(1) / ranks).sum(1) / r[:, 0]).sum())
     n = len(queries)
-    recall = (hits.double() / n).tolist()
+    recall = (hits.cpu().double() / n).tolist()
     return Scores(
         recall={k: recall[min(k, depth) - 1] for k in ks},
-        map_at_r=float(average) / n,
-        r_precision=float(precision) / n,
+        map_at_r=average / n,
+        r_precision=precision / n,
         queries=n,
         excluded=len(labels) - n,
     )

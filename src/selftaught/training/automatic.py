@@ -35,7 +35,7 @@ def resolve(settings: Settings, images: int, backbone: Backbone, device: torch.d
         _batch_size(settings, images),
         _batch_norm(settings, backbone),
         _precision(settings, device),
-        _workers(settings),
+        automatic_workers(settings),
     ]
     changes: dict[str, Any] = {choice.name: choice.value for choice in choices if choice.name != "crop"}
     return replace(settings, **changes), choices
@@ -78,7 +78,7 @@ def _precision(settings: Settings, device: torch.device) -> Choice:
     return Choice("precision", "32-true", f"full precision on this {device.type} device")
 
 
-def _workers(settings: Settings) -> Choice:
+def automatic_workers(settings: Settings) -> Choice:
     if settings.workers is not None:
         return Choice("workers", settings.workers, "as asked for")
     cores = available_cores()

@@ -1,5 +1,6 @@
 """A run's complete state in one file, written atomically and read without unpickling anything."""
 
+import io
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,10 +26,12 @@ class Progress:
 
     files: tuple[str, ...]
     """The training images that could be read."""
+    labeled: tuple[str, ...]
+    """The images to measure on that could be read, if there are any."""
     plan: Tensor
     """steps×batch: the batches of the epoch under way."""
     sums: Tensor
-    """Sums of the losses over the epoch's steps so far, in float64."""
+    """Sums of the losses over the epoch's steps so far."""
     start: dict[str, float]
     """What was measured before training."""
     probe: Tensor
@@ -44,15 +47,17 @@ class Progress:
 def save_checkpoint(path: Path, state: dict[str, Any], progress: Progress) -> None:
     content = {
         "format": FORMAT,
-        "progress": vars(progress) | {"files": list(progress.files)},
+        "progress": vars(progress),
         "random": _random_states(),
         **state,
     }
-    write_atomically(path, lambda file: torch.save(content, file))
+    buffer = io.BytesIO()  # torch.save hides why a file could not be written
+    torch.save(content, buffer)
+    write_atomically(path, buffer.getbuffer())
 
 
 def load_checkpoint(run: Path) -> tuple[dict[str, Any], Progress] | None:
-    """The latest state of a run, its random states set; None if it has none yet."""
+    """The latest state of a run, and where it is; None if it has none yet."""
     file = run / PARTIAL if (run / PARTIAL).exists() else run / CHECKPOINT
     if not file.exists():
         return None
@@ -67,9 +72,7 @@ def load_checkpoint(run: Path) -> tuple[dict[str, Any], Progress] | None:
             f"the checkpoint {shown(file)} has format {kind}, this version of selftaught reads format {FORMAT}: "
             "resume it with the version that wrote it"
         )
-    saved = content.pop("progress")
-    progress = Progress(**(saved | {"files": tuple(saved["files"])}))
-    _set_random_states(content.pop("random"))
+    progress = Progress(**content.pop("progress"))
     return content, progress
 
 
@@ -85,7 +88,7 @@ def _random_states() -> dict[str, Any]:
     }
 
 
-def _set_random_states(states: dict[str, Any]) -> None:
+def set_random_states(states: dict[str, Any]) -> None:
     version, internal, gauss = states["python"]
     random.setstate((version, tuple(internal), gauss))
     key = states["numpy_key"].numpy().astype(np.uint32)

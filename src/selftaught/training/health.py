@@ -21,7 +21,7 @@ def effective_rank(embeddings: Tensor) -> float:
         >>> round(effective_rank(torch.eye(5)), 3), effective_rank(torch.ones(5, 3))
         (4.0, 0.0)
     """
-    centered = (embeddings - embeddings.mean(0)).double()
+    centered = (embeddings - embeddings.mean(0)).cpu().double()
     if not bool(torch.isfinite(centered).all()):
         return math.nan
     spectrum = torch.linalg.eigvalsh(centered.T @ centered).clamp(min=0).sqrt()
@@ -41,7 +41,7 @@ def view_agreement(first: Tensor, second: Tensor, gallery: Tensor, own: Tensor) 
         own: the gallery row of each of the p images.
     """
     others, _ = nearest(first, gallery, 1, exclude=own)
-    return float(((first - second).norm(dim=1) < others[:, 0]).double().mean())
+    return float(((first - second).norm(dim=1) < others[:, 0]).float().mean())
 
 
 def probe_neighbors(embeddings: Tensor, probes: Tensor) -> Tensor:

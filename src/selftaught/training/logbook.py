@@ -22,7 +22,8 @@ class Logbook:
         self.seconds_beside_steps = 0.0
         self._drawn_at = time.monotonic()
         self._timing: list[dict[str, float]] = []
-        self._board = _summary_writer(run / "tensorboard") if tensorboard else None
+        self._board = _summary_writer() if tensorboard else None
+        self._writer: Any = None
 
     def resume(self, progress: Progress) -> None:
         """Bring the files to the state of a checkpoint."""
@@ -34,10 +35,6 @@ class Logbook:
     def write(self, progress: Progress) -> None:
         write_atomically(self.run / START, json.dumps(progress.start) + "\n")
         write_atomically(self.run / METRICS, _lines(progress.history))
-        if self._board is not None and progress.history:
-            for name, value in progress.history[-1].items():
-                self._board.add_scalar(name, value, progress.epoch)
-            self._board.flush()
         if time.monotonic() - self._drawn_at > DRAW_INTERVAL:
             self.draw(progress)
 
@@ -47,6 +44,20 @@ class Logbook:
         row = {"epoch": epoch, "seconds": whole, "step_seconds": steps, "images_per_second": images / max(steps, 1e-9)}
         self._timing.append({name: round(value, 3) for name, value in row.items()})
         write_atomically(self.run / TIMING, _lines(self._timing))
+
+    def board(self, row: dict[str, float]) -> None:
+        """Send an epoch to TensorBoard, if it is wanted."""
+        if self._board is not None:
+            self._writer = self._writer or self._board(self.run / "tensorboard")
+            for name, value in row.items():
+                self._writer.add_scalar(name, value, row["epoch"])
+            self._writer.flush()
+
+    def close(self, progress: Progress) -> None:
+        """Draw the curves a last time, however the run ended."""
+        self.draw(progress)
+        if self._writer is not None:
+            self._writer.close()
 
     def draw(self, progress: Progress) -> None:
         plot_curves(progress.start, progress.history, self.run / CURVES)
@@ -78,9 +89,9 @@ def _lines(rows: list[dict[str, float]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def _summary_writer(folder: Path) -> Any:
+def _summary_writer() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise UsageError("TensorBoard is not installed: pip install selftaught[tensorboard]") from None
-    return SummaryWriter(folder)
+    return SummaryWriter

@@ -1,6 +1,7 @@
 """The one training loop, for every method: epochs of batches, measured, saved, resumable at any step."""
 
 import math
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +13,11 @@ from timm.optim.adamp import AdamP
 from torch import Tensor
 
 from selftaught.data import ImageFolder, Reader, Request, view_seed
-from selftaught.errors import Collapse, ImageError, Interrupted, shown
+from selftaught.errors import Collapse, ImageError, Interrupted, SelftaughtError, shown
 from selftaught.learners import Learner
 from selftaught.networks import parameter_groups
 from selftaught.recipes import Settings
-from selftaught.training.checkpoint import CHECKPOINT, PARTIAL, Progress, save_checkpoint
+from selftaught.training.checkpoint import CHECKPOINT, PARTIAL, Progress, save_checkpoint, set_random_states
 from selftaught.training.health import symptom
 from selftaught.training.interrupts import Interrupts
 from selftaught.training.logbook import Logbook, epoch_line
@@ -56,6 +57,7 @@ class Loop:
         self.module, self.optimizer = fabric.setup(learner, optimizer)
         learner.train()
         self.saved_at = time.monotonic()
+        self._command = f"selftaught train --resume {shlex.quote(shown(run))}"
 
     def begin(self) -> Progress:
         """The state before the first step."""
@@ -64,6 +66,7 @@ class Loop:
         start |= self.measurements.scores()
         progress = Progress(
             files=self.images.files,
+            labeled=self.measurements.labeled.files if self.measurements.labeled else (),
             plan=self._plan(heads, epoch=0),
             sums=torch.zeros(len(self.learner.losses)),
             start=start,
@@ -75,6 +78,7 @@ class Loop:
     def restore(self, state: dict[str, Any]) -> None:
         self.learner.load_state_dict(state["learner"])
         self.optimizer.load_state_dict(state["optimizer"])
+        set_random_states(state["random"])  # last: whatever is built before draws from them
 
     def go(self, progress: Progress) -> None:
         """Train until the last epoch is done."""
@@ -91,21 +95,20 @@ class Loop:
                     self._finish_epoch(progress)
                     self.logbook.timing(progress.epoch, images, stepped, time.monotonic() - began)
         except Interrupted:
-            self._save(PARTIAL, progress)
+            self._save_partial(progress)
             raise self._stopped(progress, "and saved") from None
-        except ImageError as error:
-            self._save(PARTIAL, progress)
-            raise ImageError(
-                f"{error}; bring it back and go on with: selftaught train --resume {shown(self.run)}"
-            ) from None
+        except Collapse:
+            raise
+        except SelftaughtError as error:
+            self._save_partial(progress)
+            raise SelftaughtError(f"{error}; when that is mended, go on with: {self._command}") from None
         except KeyboardInterrupt:
             raise self._stopped(progress, "at once; what was saved before is kept") from None
-        self.logbook.draw(progress)
 
     def _steps(self, progress: Progress) -> Iterator[str]:
         """The remaining steps of an epoch; yields a word on each for the progress line."""
         device, size = self.fabric.device, progress.plan.shape[1]
-        sums = progress.sums.to(device)
+        plan, sums = progress.plan.to(device), progress.sums.to(device)
         recent = Readback()
         first, began = progress.step, time.monotonic()
         batches = self.reader.read(self._requests(progress.plan, progress.epoch, first))
@@ -114,7 +117,7 @@ class Loop:
                 position, reason = batch.failures[0]
                 path = self.images.path(int(progress.plan[step, position]))
                 raise ImageError(f"{shown(path)} could be read before and cannot be now ({reason})")
-            losses = self._step(batch.images.to(device, non_blocking=True), progress.plan[step].to(device))
+            losses = self._step(batch.images.to(device, non_blocking=True), plan[step])
             sums += losses
             progress.sums, progress.step = sums, step + 1
             recent.offer(losses)
@@ -122,7 +125,7 @@ class Loop:
                 raise self._collapse(progress, "the loss is no longer a number")
             self.interrupts.check()
             if time.monotonic() - self.saved_at > SAVE_INTERVAL:
-                self._save(PARTIAL, progress)
+                self._save_partial(progress)
             pace = (step + 1 - first) / (time.monotonic() - began)
             yield self._word(progress, recent, pace, pace * size)
 
@@ -158,6 +161,7 @@ class Loop:
         self._save(CHECKPOINT, progress)
         (self.run / PARTIAL).unlink(missing_ok=True)
         self.logbook.write(progress)
+        self.logbook.board(row)
         self.reporter.say(epoch_line(row, self.settings.epochs))
 
     def _plan(self, heads: dict[str, Tensor], epoch: int) -> Tensor:
@@ -184,6 +188,11 @@ class Loop:
         save_checkpoint(self.run / name, state, progress)
         self.saved_at = time.monotonic()
 
+    def _save_partial(self, progress: Progress) -> None:
+        if not bool(torch.isfinite(progress.sums).all()):
+            raise self._collapse(progress, "the loss is no longer a number")
+        self._save(PARTIAL, progress)
+
     def _word(self, progress: Progress, recent: "Readback", pace: float, images: float) -> str:
         left = (self.settings.epochs - progress.epoch) * len(progress.plan) - progress.step
         seconds = left / pace + self.logbook.seconds_beside_steps * (self.settings.epochs - progress.epoch)
@@ -196,8 +205,7 @@ class Loop:
 
     def _stopped(self, progress: Progress, how: str) -> Interrupted:
         return Interrupted(
-            f"stopped in epoch {progress.epoch + 1} of {self.settings.epochs} {how}; "
-            f"go on with: selftaught train --resume {shown(self.run)}"
+            f"stopped in epoch {progress.epoch + 1} of {self.settings.epochs} {how}; go on with: {self._command}"
         )
 
     def _collapse(self, progress: Progress, problem: str) -> Collapse:

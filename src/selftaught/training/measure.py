@@ -6,16 +6,14 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor
 
-from selftaught.data import ImageFolder, Reader, Request, Skipped, check_skipped, view_seed
+from selftaught.data import ImageFolder, Reader, Request, view_seed
 from selftaught.data.passes import embed_files
-from selftaught.errors import ImageError, shown
+from selftaught.errors import ImageError, SelftaughtError, shown
 from selftaught.learners import Learner
-from selftaught.retrieval import Scores, score
+from selftaught.retrieval import score
 from selftaught.training.health import PROBES, effective_rank, neighbors_kept, probe_neighbors, view_agreement
 from selftaught.training.interrupts import Interrupts
 from selftaught.training.progress import Reporter
-
-RECALLS = (1, 2, 4, 8)
 
 
 class Measurements:
@@ -59,20 +57,21 @@ class Measurements:
         if self.labeled is None:
             return {}
         requests = [Request(self.labeled.path(i), "center") for i in range(len(self.labeled))]
-        heads, failures = self._embed(requests, "evaluating", exact=True)
-        skipped = [Skipped(self.labeled.files[i], reason) for i, reason in failures]
-        check_skipped(self.labeled, skipped, allow=True)
-        return as_row(score(heads["f"], class_numbers(self.labeled.without(skipped)), RECALLS))
+        vectors = self._embed_all(requests, "evaluating", exact=True)["f"]
+        try:
+            return score(vectors, self.labeled.classes()).row()
+        except ValueError as error:
+            raise SelftaughtError(f"{shown(self.labeled.root)} cannot be measured on: {error}") from None
 
-    def _embed_all(self, requests: list[Request], label: str) -> dict[str, Tensor]:
-        heads, failures = self._embed(requests, label)
+    def _embed_all(self, requests: list[Request], label: str, exact: bool = False) -> dict[str, Tensor]:
+        heads, failures = self._embed(requests, label, exact)
         if failures:
             index, reason = failures[0]
             raise ImageError(f"{shown(requests[index].path)} could be read before and cannot be now ({reason})")
         return heads
 
     def _embed(
-        self, requests: list[Request], label: str, exact: bool = False
+        self, requests: list[Request], label: str, exact: bool
     ) -> tuple[dict[str, Tensor], list[tuple[int, str]]]:
         self.learner.eval()
         with self.reporter.work(label, len(requests)) as tell:
@@ -87,15 +86,3 @@ class Measurements:
                 )
         self.learner.train()
         return result
-
-
-def class_numbers(images: ImageFolder) -> Tensor:
-    """The class folders as integers."""
-    labels = images.labels()
-    numbers = {name: number for number, name in enumerate(sorted(set(labels)))}
-    return torch.tensor([numbers[name] for name in labels])
-
-
-def as_row(scores: Scores) -> dict[str, float]:
-    recalls = {f"recall@{k}": value for k, value in scores.recall.items()}
-    return recalls | {"map@r": scores.map_at_r, "r_precision": scores.r_precision}

@@ -14,8 +14,8 @@ from torch import nn
 from selftaught.data import (
     ImageFolder,
     Reader,
+    Skipped,
     Views,
-    available_cores,
     check_skipped,
     find_images,
     skipped_table,
@@ -26,8 +26,8 @@ from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError
 from selftaught.files import new_folder, remove_leftovers, write_atomically
 from selftaught.learners import STML
 from selftaught.networks import Backbone, EmbeddingNetwork, Encoder, Preprocessing, build_backbone
-from selftaught.recipes import Settings, from_saved, settings
-from selftaught.training.automatic import Choice, resolve
+from selftaught.recipes import Settings, changed, from_saved, settings
+from selftaught.training.automatic import Choice, automatic_workers, resolve
 from selftaught.training.checkpoint import CHECKPOINT, Progress, load_checkpoint
 from selftaught.training.interrupts import Interrupts
 from selftaught.training.logbook import Logbook, signals_line
@@ -43,7 +43,7 @@ def train(
     *,
     out: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
-    recipe: str = "official",
+    recipe: str | None = None,
     backbone: str | nn.Module | None = None,
     preprocessing: Preprocessing | None = None,
     eval: str | os.PathLike[str] | None = None,  # noqa: A002, the option's name
@@ -58,7 +58,7 @@ def train(
         images: a folder of images, however nested; class folders are of no consequence.
         out: the run folder to write (model, settings, metrics, curves, checkpoint); it must be new or empty.
         resume: instead of both, a run folder to go on with; its settings stay as they are.
-        recipe: "official", "paper", "sop" or "scratch".
+        recipe: "official" (default), "paper", "sop" or "scratch".
         backbone: "auto", "small", any timm name, or a module of your own that maps normalized images n×3×H×W to a
             feature map or a vector. Its weights count as pretrained, so its batch norm is frozen unless
             ``freeze_batch_norm=False``.
@@ -83,15 +83,20 @@ def train(
     if isinstance(backbone, str):
         changes["backbone"] = backbone
     if resume is not None:
-        if images is not None or out is not None or eval is not None or set(changes) - {"device", "workers"}:
+        others = (images, out, recipe, preprocessing, eval, allow_skipped or None, tensorboard or None)
+        if any(other is not None for other in others) or set(changes) - {"device", "workers"}:
             raise UsageError("a resumed run keeps its images, folder and settings: leave them out beside --resume")
         run = Path(resume)
         saved = _read_settings(run)
-        requested = replace(from_saved(saved["requested"]), **changes)
+        requested = changed(from_saved(saved["requested"]), changes)
+        if own is not None and not saved["own_backbone"]:
+            raise UsageError(
+                f"{shown(run)} has the backbone {saved['requested']['backbone']}, not a module of your own"
+            )
     else:
         if images is None or out is None:
             raise UsageError("training needs a folder of images and an --out folder for the run, or --resume RUN")
-        requested = settings(recipe, **changes)
+        requested = settings(recipe or "official", **changes)
         run = Path(out)
         saved = {
             "images": os.path.abspath(images),  # noqa: PTH100, links in it stay as they are
@@ -103,7 +108,7 @@ def train(
         }
         choose_device(requested.device)
         find_images(images)
-        if (run / SKIPPED).is_file():  # of a try that failed
+        if run.is_dir() and [entry.name for entry in run.iterdir()] == [SKIPPED]:  # of a try that failed
             (run / SKIPPED).unlink()
         new_folder(run, "the run folder", f"give another --out, or go on with it: --resume {shown(run)}")
         _write_json(run / SETTINGS, saved)
@@ -112,9 +117,12 @@ def train(
     reporter = Reporter(quiet)
     try:
         return _train(run, saved, requested, own, preprocessing, reporter)
-    except BaseException:
-        if not (run / CHECKPOINT).exists():  # nothing to go on with: the same command must be free to start again
-            (run / SETTINGS).unlink(missing_ok=True)
+    except BaseException as error:
+        if not (run / CHECKPOINT).exists():
+            if resume is None:  # nothing to go on with: the same command must be free to start again
+                (run / SETTINGS).unlink(missing_ok=True)
+            if isinstance(error, (Interrupted, KeyboardInterrupt)):
+                raise Interrupted("stopped before training began: start it again with the same command") from None
         raise
 
 
@@ -131,10 +139,8 @@ def _train(
     torch.manual_seed(requested.seed)
     state = load_checkpoint(run)
     with Interrupts() as interrupts:
-        images = _images(run, saved, state[1] if state else None, reporter, interrupts)
-        labeled = None if saved["eval"] is None else find_images(saved["eval"])
-        if labeled is not None:
-            labeled.labels()
+        workers = automatic_workers(requested).value
+        images, labeled = _images(run, saved, state[1] if state else None, workers, reporter, interrupts)
         backbone = _backbone(saved, requested, own, preprocessing, begun=state is not None)
         chosen, choices = resolve(requested, len(images), backbone, device)
         _note(run, saved, chosen, choices, backbone, reporter, len(images))
@@ -166,6 +172,8 @@ def _train(
                 loop.restore(good[0])
                 _finished(learner, description).save(run)
                 raise
+            finally:
+                logbook.close(progress)
         finally:
             reader.close()
         embedder = _finished(learner, description)
@@ -177,10 +185,18 @@ def _train(
 
 
 def _images(
-    run: Path, saved: dict[str, Any], progress: Progress | None, reporter: Reporter, interrupts: Interrupts
-) -> ImageFolder:
-    """The images to train on: those of the checkpoint, or all that can be read."""
+    run: Path,
+    saved: dict[str, Any],
+    progress: Progress | None,
+    workers: int,
+    reporter: Reporter,
+    interrupts: Interrupts,
+) -> tuple[ImageFolder, ImageFolder | None]:
+    """The images to train on, and those to measure on: all that can be read, or those of the checkpoint."""
     images = find_images(saved["images"])
+    labeled = None if saved["eval"] is None else find_images(saved["eval"])
+    if labeled is not None:
+        labeled.labels()
     if progress is not None:
         gone = sorted(set(progress.files) - set(images.files))
         if gone:
@@ -188,22 +204,27 @@ def _images(
                 f"{len(gone)} of the run's {len(progress.files)} images are gone from {shown(images.root)}, "
                 f"such as {shown(gone[0])}: bring them back to resume"
             )
-        return ImageFolder(images.root, progress.files)
-    with reporter.work("checking images", len(images)) as tell:
+        return ImageFolder(images.root, progress.files), labeled and labeled.only(progress.labeled)
+    skipped = _check(images, "checking images", workers, reporter, interrupts)
+    unscored = [] if labeled is None else _check(labeled, "checking --eval images", workers, reporter, interrupts)
+    if skipped or unscored:
+        write_atomically(run / SKIPPED, skipped_table([*skipped, *unscored]))
+        reporter.say(f"{len(skipped) + len(unscored)} images cannot be read and are left out: {shown(run / SKIPPED)}")
+    check_skipped(images, skipped, allow=saved["allow_skipped"])
+    if labeled is not None:
+        check_skipped(labeled, unscored, allow=saved["allow_skipped"])
+        labeled = labeled.without(unscored)
+    return images.without(skipped), labeled
+
+
+def _check(images: ImageFolder, label: str, workers: int, reporter: Reporter, interrupts: Interrupts) -> list[Skipped]:
+    with reporter.work(label, len(images)) as tell:
 
         def advance(more: int) -> None:
             interrupts.check()
             tell(more, "")
 
-        try:
-            skipped = unreadable(images, available_cores(), advance)
-        except Interrupted:
-            raise Interrupted("stopped before training began; nothing was written") from None
-    if skipped:
-        write_atomically(run / SKIPPED, skipped_table(skipped))
-        reporter.say(f"{len(skipped)} of {len(images)} images cannot be read and are left out: {shown(run / SKIPPED)}")
-        check_skipped(images, skipped, allow=saved["allow_skipped"])
-    return images.without(skipped)
+        return unreadable(images, workers, advance)
 
 
 def _backbone(

@@ -1,0 +1,61 @@
+"""A small data set drawn on the spot: made-up products, each in several photos. For the demo and for tests."""
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from numpy.random import default_rng
+
+from selftaught.data.products.photo import take_photo
+from selftaught.data.products.product import random_product
+
+
+def make_products(
+    folder: Path,
+    *,
+    products: int = 240,
+    photos: int = 8,
+    size: int = 96,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Path, Path]:
+    """Draw the data set into a new folder; the same seed gives the same files.
+
+    Args:
+        folder: must not exist yet, or be empty. It appears when all photos are drawn, or not at all.
+        products: the first half is for training, the other half for testing.
+        photos: of each product.
+        size: height and width of a photo in pixels.
+        seed: a photo depends on the seed, its product's number and its own number, and on nothing else.
+        progress: called after each photo with (photos done, photos in all).
+
+    Returns:
+        The folder of training photos, flat and in no order, and the folder of test photos, one subfolder per product.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(f"{folder} is not empty: name a new folder, or delete this one first")
+    if products < 2 or photos < 1:
+        raise ValueError(f"there must be at least 2 products and 1 photo of each, not {products} and {photos}")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    in_training = products // 2
+    names = default_rng((seed, 0, 0)).permutation(in_training * photos)
+    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
+        draft = Path(temporary, "draft")
+        (draft / "train").mkdir(parents=True)
+        for number in range(products):
+            # From 1 on: zeros at the end of a seed change nothing, so photo 0 would share the stream of its product.
+            product = random_product(default_rng((seed, number + 1, 0)))
+            for photo in range(photos):
+                done = number * photos + photo
+                if number < in_training:
+                    path = draft / "train" / f"{names[done]:04d}.jpg"
+                else:
+                    path = draft / "test" / f"{product.kind}-{number:03d}" / f"{photo}.jpg"
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                take_photo(product, size, default_rng((seed, number + 1, photo + 1))).save(path, quality=92)
+                if progress is not None:
+                    progress(done + 1, products * photos)
+        if folder.exists():
+            folder.rmdir()
+        draft.rename(folder)
+    return folder / "train", folder / "test"
