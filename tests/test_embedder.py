@@ -64,6 +64,9 @@ def test_damaged_and_foreign_models_are_refused_in_one_line(run: Path, tmp_path:
         ("model.json", b"{", "damaged"),
         ("model.json", json.dumps(description | {"format": 9}).encode(), "another version"),
         ("model.json", json.dumps(description | {"dim": 5}).encode(), "cannot load"),
+        ("model.json", json.dumps(description | {"dim": "x"}).encode(), "does not describe"),
+        ("model.json", json.dumps(description | {"backbone": 5}).encode(), "does not describe"),
+        ("model.json", json.dumps(description | {"preprocessing": {"x": 1}}).encode(), "does not describe"),
     ]
     for name, content, hint in cases:
         with pytest.raises(SelftaughtError, match=hint) as caught:

@@ -62,17 +62,19 @@ class Embedder:
         """
         folder = Path(run)
         description = _read_description(folder)
-        preprocessing = Preprocessing(**description["preprocessing"])
         name = description["backbone"]
-        if backbone is None:
-            if description["own_backbone"]:
-                raise UsageError(
-                    f"the model in {shown(folder)} was trained with a backbone of your own, {shown(name)}: "
-                    "load it from Python with Embedder.load(run, backbone=module)"
-                )
-            backbone = build_backbone(name, "none").module
-        encoder = Encoder(backbone, preprocessing)
-        network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, description["dim"])})
+        if backbone is None and description["own_backbone"]:
+            raise UsageError(
+                f"the model in {shown(folder)} was trained with a backbone of your own, {shown(name)}: "
+                "load it from Python with Embedder.load(run, backbone=module)"
+            )
+        try:
+            preprocessing = Preprocessing(**description["preprocessing"])
+            encoder = Encoder(backbone or build_backbone(name, "none").module, preprocessing)
+            network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, description["dim"])})
+        except (TypeError, ValueError, AttributeError, RuntimeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise SelftaughtError(f"{shown(folder / DESCRIPTION)} does not describe a model: {reason}") from None
         try:
             network.load_state_dict(load_file(folder / WEIGHTS))
         except (OSError, safetensors.SafetensorError, RuntimeError) as error:
@@ -106,6 +108,8 @@ class Embedder:
         """
         if isinstance(images, (str, os.PathLike, Image.Image)) or getattr(images, "ndim", 4) < 4:
             raise TypeError("encode takes a list of images; put a single one into brackets")
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, but is {batch_size}")
         if len(images) and all(isinstance(image, (str, os.PathLike)) for image in images):
             paths = [os.fspath(image) for image in images if isinstance(image, (str, os.PathLike))]
             vectors, skipped = self.encode_files(paths, batch_size)
@@ -183,14 +187,15 @@ def choose_device(device: str | torch.device = "auto") -> torch.device:
     """A device by name; "auto" takes a CUDA GPU if there is one."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    backends = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    here = [name for name, available in backends.items() if available]
     try:
         chosen = torch.device(device)
-        if chosen.type not in ("cpu", "cuda", "mps"):
-            raise RuntimeError("not supported")
+        if chosen.type not in here:
+            raise RuntimeError
         torch.empty(0, device=chosen)
-    except (RuntimeError, AssertionError) as error:
-        first = str(error).splitlines()[0]
-        raise UsageError(f"no device {shown(device)!r} here ({first}): use auto, cpu, cuda or cuda:0") from None
+    except RuntimeError:
+        raise UsageError(f"there is no device {shown(device)!r} here: use auto or {' or '.join(here)}") from None
     return chosen
 
 

@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from selftaught.errors import SelftaughtError, UsageError, shown
 
-TEMPORARY = ".{name}.{process}.tmp"
+TEMPORARY = ".{name:.200}.{process}.tmp"
 
 
 def write_atomically(path: Path, content: bytes | memoryview | str | Callable[[BinaryIO], object]) -> None:
@@ -24,10 +25,10 @@ def write_atomically(path: Path, content: bytes | memoryview | str | Callable[[B
         temporary.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        _discard(temporary)
         raise SelftaughtError(f"cannot write {shown(path)}: {error.strerror or error}; the old file is kept") from error
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        _discard(temporary)
         raise
 
 
@@ -50,6 +51,11 @@ def remove_leftovers(folder: Path) -> None:
     """Delete what a killed process had begun to write."""
     for leftover in folder.glob(".*.tmp"):
         leftover.unlink(missing_ok=True)
+
+
+def _discard(temporary: Path) -> None:
+    with suppress(OSError):
+        temporary.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

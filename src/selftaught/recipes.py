@@ -1,5 +1,6 @@
 """Every setting of a run, and the paper's combinations of them by name."""
 
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -60,7 +61,7 @@ class Settings:
             _require(getattr(self, name) >= lowest, name, f"must be at least {lowest}, but is {getattr(self, name)}")
         _require(self.seed < 2**63, "seed", f"must be below 2^63, but is {self.seed}")
         for name in ("lr", "head_lr", "sigma", "delta"):
-            _require(getattr(self, name) > 0, name, f"must be positive, but is {getattr(self, name)}")
+            _require(0 < getattr(self, name) < math.inf, name, f"must be positive, but is {getattr(self, name)}")
         _require(self.weight_decay >= 0, "weight_decay", f"must not be negative, but is {self.weight_decay}")
         _require(0 <= self.momentum <= 1, "momentum", f"must be within 0 and 1, but is {self.momentum}")
         low, high = self.crop_scale
@@ -70,7 +71,9 @@ class Settings:
         if size is not None:
             least = 2 * self.neighbors
             _require(size >= least, "batch_size", f"{size} is less than two queries with {self.neighbors} images each")
-            _require(size % self.neighbors == 0, "batch_size", f"{size} is no multiple of neighbors {self.neighbors}")
+            low = size // self.neighbors * self.neighbors
+            hint = f"{size} is no multiple of neighbors {self.neighbors}: give {low} or {low + self.neighbors}"
+            _require(size == low, "batch_size", hint)
 
 
 RECIPES: dict[str, dict[str, Any]] = {

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,27 +39,31 @@ def check_target(path: Path) -> None:
 def check_folder_of(path: Path) -> None:
     if path.is_dir():
         raise UsageError(f"{shown(path)} is a folder; give the file to write")
-    if not path.absolute().parent.is_dir():
-        raise UsageError(f"there is no folder {shown(path.absolute().parent)} to write {shown(path.name)} into")
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {shown(folder)} to write {shown(path.name)} into")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"the folder {shown(folder)} cannot be written to")
 
 
 def write_vectors(path: Path, content: Vectors) -> list[Path]:
     """Write by the file's ending; returns the files that were written."""
     vectors = np.ascontiguousarray(content.vectors.numpy(), dtype=np.float32)
-    paths = [_text(name) for name in content.paths]
     notes = {"root": _text(str(content.root)), "model": content.model, "metric": "euclidean"}
     if path.suffix == ".npy":
         names = path.with_suffix(".json")
         buffer = io.BytesIO()
         np.save(buffer, vectors)
         write_atomically(path, buffer.getvalue())
-        write_atomically(names, json.dumps(notes | {"paths": paths}, ensure_ascii=False, indent=1) + "\n")
+        write_atomically(names, json.dumps(notes | {"paths": content.paths}, indent=1) + "\n")
         return [path, names]
     import pyarrow as pa
     from pyarrow import parquet
 
     column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
-    table = pa.table({"path": paths, "vector": column}, metadata={"selftaught": json.dumps(notes)})
+    table = pa.table(
+        {"path": list(map(_text, content.paths)), "vector": column}, metadata={"selftaught": json.dumps(notes)}
+    )
     write_atomically(path, lambda file: parquet.write_table(table, file))
     return [path]
 
@@ -93,4 +98,5 @@ def model_id(run: Path) -> str:
 
 
 def _text(name: str) -> str:
+    """A path as Parquet can hold it, which is Unicode only; JSON holds any."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -2,7 +2,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -13,6 +13,7 @@ from PIL import Image
 from conftest import draw_photos
 from selftaught import Embedder
 from selftaught.cli.main import main
+from selftaught.recipes import Settings
 
 Call = Callable[..., tuple[int, str, str]]
 TINY = ["--backbone", "small", "--dim", "8", "--batch-size", "8", "--neighbors", "2", "--set", "workers=0"]
@@ -93,6 +94,9 @@ def test_help_names_every_option_people_look_for(call: Call, monkeypatch: pytest
     code, text, _ = call("train", "--help")
     assert code == 0
     assert all(f"--{name}" in text for name in options.split())
+    others = set(get_type_hints(Settings)) - set(options.replace("-", "_").split()) - {"recipe"}
+    assert all(name in " ".join(text.split()) for name in others), "whatever --set takes is listed"
+    assert "default: 512" in text
     for command in ("evaluate", "embed", "search", "demo"):
         assert call(command, "--help")[0] == 0
 

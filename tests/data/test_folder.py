@@ -29,6 +29,13 @@ def test_links_are_followed_and_circles_are_not(tmp_path: Path) -> None:
     assert find_images(tmp_path / "photos").files == ("deep/a.jpg", "out/b.jpg")
 
 
+def test_the_pictures_of_a_run_among_the_images_are_not_learned_from(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    for name in ("a.jpg", "run/curves.png", "run/settings.json", "run/checkpoint.pt"):
+        (tmp_path / name).touch()
+    assert find_images(tmp_path).files == ("a.jpg",)
+
+
 def test_a_name_that_is_not_unicode_is_found(tmp_path: Path) -> None:
     os.close(os.open(os.fsencode(tmp_path) + b"/caf\xe9.jpg", os.O_CREAT))
     images = find_images(tmp_path)

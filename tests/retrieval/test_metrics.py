@@ -13,6 +13,11 @@ from selftaught.retrieval.neighbors import BLOCK_BYTES
 KS = (1, 2, 4, 8)
 
 
+def test_embeddings_that_are_no_numbers_are_refused() -> None:
+    with pytest.raises(ValueError, match="no numbers"):
+        recall_at_k(torch.tensor([[0.0], [float("nan")]]), [0, 0])
+
+
 def labeled(n: int = 40, classes: int = 9, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
     """Noisy clusters, and two images that are alone in their class."""
     draw = torch.Generator().manual_seed(seed)

@@ -197,6 +197,14 @@ def test_a_backbone_of_your_own_is_trained_saved_and_resumed(photos: Path, tmp_p
     train(resume=tmp_path / "run", backbone=own(), quiet=True)
 
 
+def test_a_backbone_must_be_a_name_or_a_module(photos: Path, run: Path, tmp_path: Path) -> None:
+    wrong: Any = nn.Identity
+    with pytest.raises(UsageError, match="a name or a module"):
+        train(photos, out=tmp_path / "run", backbone=wrong, quiet=True)
+    with pytest.raises(UsageError, match="backbone by name"):
+        train(resume=run, backbone=nn.Identity(), quiet=True)
+
+
 def test_an_output_folder_in_use_or_not_writable_is_refused_before_any_work(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").write_text("mine")
@@ -282,9 +290,12 @@ def test_damaged_and_foreign_checkpoints_are_refused(run: Path, tmp_path: Path) 
         train(resume=tmp_path / "cut", quiet=True)
     with pytest.raises(UsageError, match="no run to resume"):
         train(resume=tmp_path, quiet=True)
-    (tmp_path / "cut" / "settings.json").write_text("{")
-    with pytest.raises(SelftaughtError, match="damaged"):
-        train(resume=tmp_path / "cut", quiet=True)
+    saved = json.loads((run / "settings.json").read_text())
+    del saved["images"]
+    for text in ("{", "{}", json.dumps(saved)):
+        (tmp_path / "cut" / "settings.json").write_text(text)
+        with pytest.raises(SelftaughtError, match="damaged"):
+            train(resume=tmp_path / "cut", quiet=True)
 
 
 def test_tensorboard_gets_every_epoch(photos: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ app = typer.Typer(
     name="selftaught",
     help="Turn a folder of unlabeled images into an embedding model, in which near means the same thing.",
     no_args_is_help=True,
+    epilog="Exit codes: 0 done, 1 failed, 2 misuse, 130 interrupted.",
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -31,6 +32,10 @@ def options(
     pass
 
 
+OTHERS = (
+    "head_lr, weight_decay, schedule, sigma, delta, momentum, teacher_update, reduction, include_self, group_views, "
+    "batches, similarity, distill, freeze_batch_norm, crop_scale, precision, workers"
+)
 Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")]
 AllowSkipped = Annotated[bool, typer.Option("--allow-skipped", help="Go on if over 5 % of the images are unreadable.")]
 Run = Annotated[Path, typer.Argument(help="A run folder written by selftaught train.")]
@@ -47,28 +52,28 @@ def train(
         str | None,
         typer.Option(
             help="official (as the authors ran it), paper (as the text has it), sop (few photos of a thing) or scratch."
-            "  [default: official]"
+            " (default: official)"
         ),
     ] = None,
     backbone: Annotated[
-        str | None, typer.Option(help="auto, small, or any timm name.  [default: auto, a pretrained ResNet50]")
+        str | None, typer.Option(help="auto, small, or any timm name. (default: auto, a pretrained ResNet50)")
     ] = None,
     weights: Annotated[
-        str | None, typer.Option(help="auto (pretrained), none, or a .safetensors or .pth file.  [default: auto]")
+        str | None, typer.Option(help="auto (pretrained), none, or a .safetensors or .pth file. (default: auto)")
     ] = None,
-    dim: Annotated[int | None, typer.Option(help="Size of the embedding.  [default: 512]")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the images.  [default: 90]")] = None,
+    dim: Annotated[int | None, typer.Option(help="Size of the embedding. (default: 512)")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the images. (default: 90)")] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(help="Images in a batch, each seen in two views.  [default: 120, fewer for small folders]"),
+        typer.Option(help="Images in a batch, each seen in two views. (default: 120, fewer for small folders)"),
     ] = None,
     neighbors: Annotated[
-        int | None, typer.Option(help="Images per query in a batch, the query included.  [default: 5]")
+        int | None, typer.Option(help="Images per query in a batch, the query included. (default: 5)")
     ] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate of the backbone.  [default: 0.0001]")] = None,
-    seed: Annotated[int | None, typer.Option(help="Equal seeds give equal runs on a CPU.  [default: 0]")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate of the backbone. (default: 0.0001)")] = None,
+    seed: Annotated[int | None, typer.Option(help="Equal seeds give equal runs on a CPU. (default: 0)")] = None,
     device: Annotated[
-        str | None, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.  [default: auto]")
+        str | None, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps. (default: auto)")
     ] = None,
     evaluate: Annotated[
         Path | None,
@@ -80,9 +85,7 @@ def train(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to RUN/tensorboard.")] = False,
     other: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", help="Any other setting, such as --set sigma=2 --set momentum=0.99.", metavar="NAME=VALUE"
-        ),
+        typer.Option("--set", help=f"Any other setting, such as --set sigma=2: {OTHERS}.", metavar="NAME=VALUE"),
     ] = None,
 ) -> None:
     """Train an embedding model on a folder of images, without labels."""

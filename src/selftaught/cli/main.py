@@ -30,6 +30,11 @@ def main() -> NoReturn:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except SystemExit as stopped:
+        _fail("interrupted", 130) if stopped.code == 130 else sys.exit(stopped.code)
+    except OSError as error:
+        place = f": {error.filename}" if error.filename else ""
+        _fail(f"{error.strerror or error}{place}", 1)
     except MemoryError:
         _fail("out of memory: try a smaller --batch-size", 1)
     except Exception as error:

@@ -71,6 +71,8 @@ def embed(run: Path, folder: Path, out: Path, device: str, allow_skipped: bool) 
 
 def search(run: Path, query: Path, within: Path, k: int, out: Path, device: str, allow_skipped: bool) -> None:
     check_folder_of(out)
+    if query.is_dir():
+        raise UsageError(f"the query {shown(query)} is a folder; give an image")
     embedder = Embedder.load(run, device)
     asked = embedder.encode([query])
     if within.is_file() and within.suffix in SUFFIXES:

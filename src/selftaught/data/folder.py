@@ -12,6 +12,8 @@ from selftaught.data.images import EXTENSIONS
 from selftaught.errors import SelftaughtError, UsageError, shown
 
 SKIPPED_LIMIT = 0.05
+RUN_FILES = {"settings.json", "checkpoint.pt"}
+"""What a run folder holds; its pictures are no images to learn from, should it lie among them."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ def find_images(folder: str | os.PathLike[str]) -> ImageFolder:
                 entries = sorted(scan, key=lambda entry: (entry.is_symlink(), entry.name))
         except OSError as error:
             raise SelftaughtError(f"cannot read the folder {shown(place)}: {error.strerror}") from None
+        if prefix and {entry.name for entry in entries} >= RUN_FILES:
+            continue
         for entry in entries:
             if entry.name.startswith("."):
                 continue

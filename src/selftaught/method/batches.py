@@ -59,10 +59,10 @@ class NeighborBatchSampler:
         self.batch_size = batch_size
         self.neighbors = neighbors
         self.generator = torch.Generator().manual_seed(seed)
-        self.embeddings = embeddings
+        self.update(embeddings)
 
     def update(self, embeddings: Tensor) -> None:
-        self.embeddings = embeddings
+        self.embeddings = torch.as_tensor(embeddings)
 
     def __len__(self) -> int:
         return len(self.embeddings) // self.batch_size

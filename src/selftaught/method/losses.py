@@ -1,6 +1,6 @@
 """Step 3: the student learns the similarities (Eqs. 1–3). Embeddings are never normalized."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -135,6 +135,10 @@ class STMLLoss(nn.Module):
         distill: bool = True,
     ) -> None:
         super().__init__()
+        if sigma <= 0 or k < 1:
+            raise ValueError(f"sigma must be positive and k at least 1, but they are {sigma} and {k}")
+        if reduction not in get_args(Reduction) or similarity not in get_args(Similarity):
+            raise ValueError(f"unknown reduction {reduction!r} or similarity {similarity!r}")
         self.k = k
         self.sigma = sigma
         self.delta = delta

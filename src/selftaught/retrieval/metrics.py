@@ -102,6 +102,8 @@ def _score(
         )
     if any(k < 1 for k in ks):
         raise ValueError(f"every k must be at least 1, but ks = {ks}")
+    if not bool(torch.isfinite(embeddings).all()):
+        raise ValueError("the embeddings hold values that are no numbers")
     _, classes, sizes = torch.unique(labels, return_inverse=True, return_counts=True)
     others = sizes[classes] - 1
     queries = others.nonzero()[:, 0]

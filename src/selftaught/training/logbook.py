@@ -77,7 +77,7 @@ def epoch_line(row: dict[str, float], epochs: int) -> str:
 
 def signals_line(row: dict[str, float]) -> str:
     """The signals, and the scores if there are any."""
-    parts = [f"effective rank {row['effective_rank']:.1f}", f"views found again {row['view_agreement']:.1%}"]
+    parts = [f"effective rank {row['effective_rank']:.1f}", f"view agreement {row['view_agreement']:.1%}"]
     if "neighbors_kept" in row:
         parts.append(f"neighbors kept {row['neighbors_kept']:.0%}")
     if "recall@1" in row:

@@ -4,6 +4,7 @@ import math
 import shlex
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from timm.optim.adamp import AdamP
 from torch import Tensor
 
 from selftaught.data import ImageFolder, Reader, Request, view_seed
-from selftaught.errors import Collapse, ImageError, Interrupted, SelftaughtError, shown
+from selftaught.errors import Collapse, ImageError, Interrupted, SelftaughtError, UsageError, shown
 from selftaught.learners import Learner
 from selftaught.networks import parameter_groups
 from selftaught.recipes import Settings
@@ -76,7 +77,12 @@ class Loop:
         return progress
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.learner.load_state_dict(state["learner"])
+        try:
+            self.learner.load_state_dict(state["learner"])
+        except RuntimeError:
+            raise UsageError(
+                f"the backbone is not the one that the checkpoint in {shown(self.run)} was made with"
+            ) from None
         self.optimizer.load_state_dict(state["optimizer"])
         set_random_states(state["random"])  # last: whatever is built before draws from them
 
@@ -100,7 +106,8 @@ class Loop:
         except Collapse:
             raise
         except SelftaughtError as error:
-            self._save_partial(progress)
+            with suppress(SelftaughtError):  # the disk may be what is wrong
+                self._save_partial(progress)
             raise SelftaughtError(f"{error}; when that is mended, go on with: {self._command}") from None
         except KeyboardInterrupt:
             raise self._stopped(progress, "at once; what was saved before is kept") from None

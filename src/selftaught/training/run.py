@@ -79,6 +79,8 @@ def train(
         >>> model.dim
         8
     """
+    if not isinstance(backbone, (str, nn.Module, type(None))):
+        raise UsageError(f"backbone must be a name or a module, but is {shown(backbone)}")
     own = backbone if isinstance(backbone, nn.Module) else None
     if isinstance(backbone, str):
         changes["backbone"] = backbone
@@ -90,9 +92,7 @@ def train(
         saved = _read_settings(run)
         requested = changed(from_saved(saved["requested"]), changes)
         if own is not None and not saved["own_backbone"]:
-            raise UsageError(
-                f"{shown(run)} has the backbone {saved['requested']['backbone']}, not a module of your own"
-            )
+            raise UsageError(f"{shown(run)} has a backbone by name: leave the module out")
     else:
         if images is None or out is None:
             raise UsageError("training needs a folder of images and an --out folder for the run, or --resume RUN")
@@ -110,7 +110,8 @@ def train(
         find_images(images)
         if run.is_dir() and [entry.name for entry in run.iterdir()] == [SKIPPED]:  # of a try that failed
             (run / SKIPPED).unlink()
-        new_folder(run, "the run folder", f"give another --out, or go on with it: --resume {shown(run)}")
+        again = f", or go on with it: --resume {shown(run)}" if (run / SETTINGS).is_file() else ""
+        new_folder(run, "the run folder", f"give another --out{again}")
         _write_json(run / SETTINGS, saved)
     if own is None and saved["own_backbone"]:
         raise UsageError(f"{shown(run)} has a backbone of your own: resume it with train(resume=…, backbone=module)")
@@ -293,6 +294,12 @@ def _read_settings(run: Path) -> dict[str, Any]:
     try:
         saved: dict[str, Any] = json.loads(file.read_text("utf-8", "surrogateescape"))
         from_saved(saved["requested"])
+        needed = {"images", "eval", "own_backbone", "allow_skipped", "tensorboard"}
+        if (run / CHECKPOINT).exists():
+            needed |= {"backbone", "pretrained"}
+            Preprocessing(**saved["preprocessing"])
+        if needed - set(saved):
+            raise KeyError
     except (ValueError, KeyError, TypeError):
         raise SelftaughtError(
             f"{shown(file)} is damaged or from another version: the run must be started again"

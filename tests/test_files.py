@@ -1,0 +1,39 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from selftaught.errors import SelftaughtError
+from selftaught.files import remove_leftovers, write_atomically
+
+
+def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    target = tmp_path / "file.txt"
+    write_atomically(target, "old")
+
+    def fail(_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(SelftaughtError, match="No space left on device; the old file is kept"):
+        write_atomically(target, fail)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(target, lambda _: (_ for _ in ()).throw(KeyboardInterrupt()))
+    assert [path.name for path in tmp_path.iterdir()] == ["file.txt"]
+    assert target.read_text() == "old"
+
+
+def test_a_place_that_cannot_be_written_to_is_said_in_one_line() -> None:
+    with pytest.raises(SelftaughtError, match=r"cannot write /proc/nothing\.txt"):
+        write_atomically(Path("/proc/nothing.txt"), "x")
+
+
+def test_names_as_long_as_the_file_system_allows_can_be_written(tmp_path: Path) -> None:
+    write_atomically(tmp_path / ("x" * 250), "x")
+    assert len(os.listdir(tmp_path)) == 1
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / ".checkpoint.pt.123.tmp").touch()
+    (tmp_path / "mine.tmp").touch()
+    remove_leftovers(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.tmp"]
