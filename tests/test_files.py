@@ -1,4 +1,3 @@
-import os
 from pathlib import Path
 
 import pytest
@@ -29,7 +28,7 @@ def test_a_place_that_cannot_be_written_to_is_said_in_one_line() -> None:
 
 def test_names_as_long_as_the_file_system_allows_can_be_written(tmp_path: Path) -> None:
     write_atomically(tmp_path / ("x" * 250), "x")
-    assert len(os.listdir(tmp_path)) == 1
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
