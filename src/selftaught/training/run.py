@@ -243,7 +243,8 @@ def _backbone(
 
 
 def _fabric(device: torch.device, precision: Any) -> Fabric:
-    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # what it would say is said by the choices
+    for name in ("lightning.fabric", "lightning.pytorch"):  # what they would say is said by the choices
+        logging.getLogger(name).setLevel(logging.WARNING)
     accelerator = device.type if device.type in ("cuda", "mps") else "cpu"
     return Fabric(accelerator=accelerator, devices=1 if device.index is None else [device.index], precision=precision)
 
