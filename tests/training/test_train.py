@@ -23,6 +23,20 @@ def rows(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
+def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """Press Ctrl-C during one step; returns the images of every step there was."""
+    steps: list[Tensor] = []
+    real = loop.Loop._step
+
+    def counted(self: loop.Loop, images: Tensor, indices: Tensor) -> Tensor:
+        steps.append(indices)
+        self.interrupts.asked = len(steps) == step
+        return real(self, images, indices)
+
+    monkeypatch.setattr(loop.Loop, "_step", counted)
+    return steps
+
+
 def test_a_run_folder_holds_model_settings_metrics_and_curves(run: Path) -> None:
     for name in ("model.safetensors", "model.json", "settings.json", "metrics.jsonl", "curves.png", "checkpoint.pt"):
         assert (run / name).stat().st_size > 0
@@ -71,21 +85,12 @@ def test_learning_moves_the_weights_and_zero_epochs_do_not(photos: Path, run: Pa
 def test_an_interrupted_run_goes_on_where_it_stopped(
     photos: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = 0
-    real = loop.Loop._step
-
-    def stop_at_fourth(self: loop.Loop, images: Tensor, indices: Tensor) -> Tensor:
-        nonlocal steps
-        steps += 1
-        self.interrupts.asked = steps == 4
-        return real(self, images, indices)
-
-    monkeypatch.setattr(loop.Loop, "_step", stop_at_fourth)
+    steps = interrupt_at(4, monkeypatch)
     with pytest.raises(Interrupted, match="selftaught train --resume"):
         train(photos, out=tmp_path / "run", epochs=2, eval=photos, quiet=True, **TINY)
     assert (tmp_path / "run" / checkpoint.PARTIAL).exists()
     train(resume=tmp_path / "run", quiet=True)
-    assert steps == 6, "three steps an epoch, none of them twice"
+    assert len(steps) == 6, "three steps an epoch, none of them twice"
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
     assert not (tmp_path / "run" / checkpoint.PARTIAL).exists()
@@ -100,16 +105,7 @@ def test_a_network_that_draws_random_numbers_resumes_to_the_same_bits(
 
     options: dict[str, Any] = TINY | {"backbone": None, "quiet": True}
     train(photos, out=tmp_path / "calm", **(options | {"backbone": dropping(), "workers": 1}), epochs=2)
-    steps = 0
-    real = loop.Loop._step
-
-    def stop_at_fourth(self: loop.Loop, images: Tensor, indices: Tensor) -> Tensor:
-        nonlocal steps
-        steps += 1
-        self.interrupts.asked = steps == 4
-        return real(self, images, indices)
-
-    monkeypatch.setattr(loop.Loop, "_step", stop_at_fourth)
+    interrupt_at(4, monkeypatch)
     with pytest.raises(Interrupted):
         train(photos, out=tmp_path / "run", **(options | {"backbone": dropping()}), epochs=2)
     train(resume=tmp_path / "run", backbone=dropping(), quiet=True)

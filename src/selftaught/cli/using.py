@@ -87,16 +87,14 @@ def search(run: Path, query: Path, within: Path, k: int, out: Path, device: str,
     if not keep:
         raise SelftaughtError(f"there is nothing in {shown(within)} besides the query itself")
     distances, indices = nearest(asked, known.vectors[keep], min(k, len(keep)))
-    found = [
-        (known.root / known.paths[keep[i]], d) for i, d in zip(indices[0].tolist(), distances[0].tolist(), strict=True)
-    ]
-    row = [Tile(query, "query", "query"), *(Tile(path, f"{d:.3f}  {path.name}") for path, d in found)]
+    found = [(known.paths[keep[i]], d) for i, d in zip(indices[0].tolist(), distances[0].tolist(), strict=True)]
+    row = [Tile(query, "query", "query"), *(Tile(known.root / path, f"{d:.3f} · {path}") for path, d in found)]
     rows = [row[start : start + 6] for start in range(0, len(row), 6)]
     sheet = contact_sheet(rows)
     kind = "JPEG" if out.suffix.lower() in (".jpg", ".jpeg") else "PNG"
     write_atomically(out, lambda file: sheet.save(file, kind))
     for rank, (path, distance) in enumerate(found, 1):
-        print(f"{rank:3d}  {distance:9.4f}  {shown(path)}")
+        print(f"{rank:3d}  {distance:9.4f}  {shown(known.root / path)}")
     print(f"contact sheet: {shown(out)}")
 
 

@@ -2,10 +2,11 @@
 
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from selftaught.errors import UsageError
+from selftaught.errors import SelftaughtError, UsageError
 from selftaught.files import write_atomically
 from selftaught.report import plot_curves
 from selftaught.training.checkpoint import Progress
@@ -55,7 +56,8 @@ class Logbook:
 
     def close(self, progress: Progress) -> None:
         """Draw the curves a last time, however the run ended."""
-        self.draw(progress)
+        with suppress(SelftaughtError):  # if the disk is full, that has been said, or will be
+            self.draw(progress)
         if self._writer is not None:
             self._writer.close()
 

@@ -1,41 +1,35 @@
 """From a folder of images to a run folder with a model: everything around the loop."""
 
 import json
-import logging
 import os
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.fabric import Fabric
 from torch import nn
 
 from selftaught.data import (
-    ImageFolder,
     Reader,
-    Skipped,
     Views,
-    check_skipped,
     find_images,
-    skipped_table,
-    unreadable,
 )
 from selftaught.embedder import Embedder, choose_device, describe
 from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError, shown
 from selftaught.files import new_folder, remove_leftovers, write_atomically
 from selftaught.learners import STML
-from selftaught.networks import Backbone, EmbeddingNetwork, Encoder, Preprocessing, build_backbone
+from selftaught.networks import Backbone, EmbeddingNetwork, Encoder, Preprocessing
 from selftaught.recipes import Settings, changed, from_saved, settings
 from selftaught.training.automatic import Choice, automatic_workers, resolve
-from selftaught.training.checkpoint import CHECKPOINT, Progress, load_checkpoint
+from selftaught.training.checkpoint import CHECKPOINT, load_checkpoint
 from selftaught.training.interrupts import Interrupts
 from selftaught.training.logbook import Logbook, signals_line
 from selftaught.training.loop import Loop
 from selftaught.training.measure import Measurements
+from selftaught.training.prepare import SKIPPED, choose_backbone, make_fabric, readable_images
 from selftaught.training.progress import Reporter
 
-SETTINGS, SKIPPED = "settings.json", "skipped.csv"
+SETTINGS = "settings.json"
 
 
 def train(
@@ -141,14 +135,14 @@ def _train(
     state = load_checkpoint(run)
     with Interrupts() as interrupts:
         workers = automatic_workers(requested).value
-        images, labeled = _images(run, saved, state[1] if state else None, workers, reporter, interrupts)
-        backbone = _backbone(saved, requested, own, preprocessing, begun=state is not None)
+        images, labeled = readable_images(run, saved, state[1] if state else None, workers, reporter, interrupts)
+        backbone = choose_backbone(saved, requested, own, preprocessing, begun=state is not None)
         chosen, choices = resolve(requested, len(images), backbone, device)
         _note(run, saved, chosen, choices, backbone, reporter, len(images))
 
         encoder = Encoder(backbone.module, backbone.preprocessing, bool(chosen.freeze_batch_norm))
         learner = STML(encoder, chosen)
-        fabric = _fabric(device, chosen.precision)
+        fabric = make_fabric(device, chosen.precision)
         inputs = backbone.preprocessing
         views = Views(inputs.size, inputs.resize, inputs.squash, chosen.crop_scale)
         reader = Reader(views, chosen.workers or 0, pin_memory=device.type == "cuda")
@@ -179,74 +173,9 @@ def _train(
             reader.close()
         embedder = _finished(learner, description)
         embedder.save(run)
-    reporter.say(
-        f"the model is in {shown(run)}: {signals_line(progress.history[-1] if progress.history else progress.start)}"
-    )
+    last = progress.history[-1] if progress.history else progress.start
+    reporter.say(f"the model is in {shown(run)}: {signals_line(last)}")
     return embedder
-
-
-def _images(
-    run: Path,
-    saved: dict[str, Any],
-    progress: Progress | None,
-    workers: int,
-    reporter: Reporter,
-    interrupts: Interrupts,
-) -> tuple[ImageFolder, ImageFolder | None]:
-    """The images to train on, and those to measure on: all that can be read, or those of the checkpoint."""
-    images = find_images(saved["images"])
-    labeled = None if saved["eval"] is None else find_images(saved["eval"])
-    if labeled is not None:
-        labeled.labels()
-    if progress is not None:
-        gone = sorted(set(progress.files) - set(images.files))
-        if gone:
-            raise SelftaughtError(
-                f"{len(gone)} of the run's {len(progress.files)} images are gone from {shown(images.root)}, "
-                f"such as {shown(gone[0])}: bring them back to resume"
-            )
-        return ImageFolder(images.root, progress.files), labeled and labeled.only(progress.labeled)
-    skipped = _check(images, "checking images", workers, reporter, interrupts)
-    unscored = [] if labeled is None else _check(labeled, "checking --eval images", workers, reporter, interrupts)
-    if skipped or unscored:
-        write_atomically(run / SKIPPED, skipped_table([*skipped, *unscored]))
-        reporter.say(f"{len(skipped) + len(unscored)} images cannot be read and are left out: {shown(run / SKIPPED)}")
-    check_skipped(images, skipped, allow=saved["allow_skipped"])
-    if labeled is not None:
-        check_skipped(labeled, unscored, allow=saved["allow_skipped"])
-        labeled = labeled.without(unscored)
-    return images.without(skipped), labeled
-
-
-def _check(images: ImageFolder, label: str, workers: int, reporter: Reporter, interrupts: Interrupts) -> list[Skipped]:
-    with reporter.work(label, len(images)) as tell:
-
-        def advance(more: int) -> None:
-            interrupts.check()
-            tell(more, "")
-
-        return unreadable(images, workers, advance)
-
-
-def _backbone(
-    saved: dict[str, Any], requested: Settings, own: nn.Module | None, preprocessing: Preprocessing | None, begun: bool
-) -> Backbone:
-    if begun:  # the weights come from the checkpoint
-        module = own if own is not None else build_backbone(saved["backbone"], "none").module
-        inputs = Preprocessing(**saved["preprocessing"])
-        return Backbone(saved["backbone"], module, inputs, saved["pretrained"], "weights from the checkpoint")
-    if own is not None:
-        name = f"{type(own).__module__}.{type(own).__qualname__}"
-        return Backbone(name, own, preprocessing or Preprocessing(), True, "a module of your own")
-    backbone = build_backbone(requested.backbone, requested.weights)
-    return backbone if preprocessing is None else replace(backbone, preprocessing=preprocessing)
-
-
-def _fabric(device: torch.device, precision: Any) -> Fabric:
-    for name in ("lightning.fabric", "lightning.pytorch"):  # what they would say is said by the choices
-        logging.getLogger(name).setLevel(logging.WARNING)
-    accelerator = device.type if device.type in ("cuda", "mps") else "cpu"
-    return Fabric(accelerator=accelerator, devices=1 if device.index is None else [device.index], precision=precision)
 
 
 def _note(
