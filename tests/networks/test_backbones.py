@@ -31,6 +31,20 @@ def test_any_timm_name_gives_a_backbone_with_its_own_preprocessing(name: str) ->
 def test_a_misspelt_backbone_gets_the_nearest_name() -> None:
     with pytest.raises(UsageError, match="did you mean 'resnet50'"):
         build_backbone("resnet_50")
+    with pytest.raises(UsageError, match="did you mean 'googlenet'"):
+        build_backbone("google_net", "none")
+    with pytest.raises(
+        UsageError, match=r"'auto', 'small', 'googlenet', 'bn_inception', 'torchvision\.NAME' or .* timm"
+    ):
+        build_backbone("##")
+
+
+@pytest.mark.parametrize("name", ["small", "googlenet", "bn_inception", "torchvision.resnet18", "test_resnet"])
+def test_a_backbone_s_name_builds_it_again(name: str) -> None:
+    backbone = build_backbone(name, "none")
+    again = build_backbone(backbone.name, "none")
+    again.module.load_state_dict(backbone.module.state_dict())
+    assert again.preprocessing == backbone.preprocessing
 
 
 def test_pretrained_weights_are_asked_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:

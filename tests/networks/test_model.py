@@ -79,5 +79,5 @@ def test_backbone_and_heads_have_their_own_learning_rates() -> None:
     network = EmbeddingNetwork(Encoder(SmallNetwork(), INPUT, freeze_batch_norm=True), {"f": linear_head(256, 4)})
     backbone, heads = parameter_groups(network, 0.1, 0.2)
     assert (backbone["lr"], heads["lr"]) == (0.1, 0.2)
-    assert len(backbone["params"]) == 4  # type: ignore[arg-type]
-    assert len(heads["params"]) == 2  # type: ignore[arg-type]
+    assert len(backbone["params"]) == 4
+    assert len(heads["params"]) == 2

@@ -12,8 +12,18 @@ from timm.data.config import resolve_model_data_config
 from torch import Tensor, nn
 
 from selftaught.errors import SelftaughtError, UsageError, shown
+from selftaught.networks.bn_inception import BNInception, squeezed
+from selftaught.networks.googlenet import GoogLeNet, from_caffe
 from selftaught.networks.preprocessing import Preprocessing
 from selftaught.networks.small import SmallNetwork
+from selftaught.networks.torchvision_backbone import (
+    PREFIX,
+    TorchvisionBackbone,
+    fetch,
+    renamed,
+    torchvision_names,
+    torchvision_preprocessing,
+)
 from selftaught.networks.weights import (
     OFFLINE_BACKBONE,
     hub_reachable,
@@ -25,6 +35,15 @@ from selftaught.networks.weights import (
 
 DEFAULT_BACKBONE = "resnet50.tv_in1k"
 SMALL_PREPROCESSING = Preprocessing(size=64, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
+
+CAFFE: dict[str, type[nn.Module]] = {"googlenet": GoogLeNet, "bn_inception": BNInception}
+CAFFE_PREPROCESSING = Preprocessing(
+    size=227, mean=(104, 117, 128), std=(1, 1, 1), channels="BGR", value_range=255, resize=256
+)
+PUBLISHED = {
+    "googlenet": "Caffe's bvlc_googlenet, its arrays converted to .npz,",
+    "bn_inception": "Cadene's bn_inception-52deb4733.pth",
+}
 
 
 @dataclass(frozen=True)
@@ -58,21 +77,65 @@ def build_backbone(name: str = "auto", weights: str = "auto") -> Backbone:
     """A backbone by name.
 
     Args:
-        name: "auto", "small" (this project's own, for training from scratch on small images), or any timm name.
-        weights: "auto" (pretrained; from the hub, or from ``selftaught[offline]`` where no hub can be reached),
-            "none", or the path of a safetensors or PyTorch file.
+        name: "auto", "small" (this project's own, for training from scratch on small images), "googlenet" and
+            "bn_inception" (Caffe's Inceptions, as in the paper), "torchvision.NAME", or any timm name.
+        weights: "auto" (pretrained; downloaded, or from ``selftaught[offline]`` where no hub can be reached),
+            "none", or the path of a safetensors, PyTorch or .npz file.
+
+    Example:
+        >>> build_backbone("googlenet", weights="none").preprocessing.channels
+        'BGR'
     """
-    if name == "small":
-        if weights not in ("auto", "none"):
-            return _from_file(Backbone(name, SmallNetwork(), SMALL_PREPROCESSING, True, ""), Path(weights))
-        return Backbone(name, SmallNetwork(), SMALL_PREPROCESSING, False, "random weights: 'small' has no others")
-    if name != "auto" and not timm.is_model(name):
-        raise _unknown_backbone(name)
+    if weights == "auto":
+        return _pretrained(name)
+    backbone = _untrained(name)
     if weights == "none":
-        return _timm(DEFAULT_BACKBONE if name == "auto" else name, False, "random weights, as asked for")
-    if weights != "auto":
-        return _from_file(_timm(DEFAULT_BACKBONE if name == "auto" else name, False, ""), Path(weights))
-    wanted = DEFAULT_BACKBONE if name == "auto" else name
+        return backbone
+    path = Path(weights)
+    return _loaded(backbone, read_state(path), path, f"weights from {shown(path)}")
+
+
+def _untrained(name: str) -> Backbone:
+    reason = "random weights, as asked for"
+    if name == "small":
+        return Backbone(name, SmallNetwork(), SMALL_PREPROCESSING, False, "random weights: 'small' has no others")
+    if name in CAFFE:
+        return Backbone(name, CAFFE[name](), CAFFE_PREPROCESSING, False, reason)
+    if name.startswith(PREFIX):
+        model = _torchvision_name(name)
+        return Backbone(name, TorchvisionBackbone(model), torchvision_preprocessing(model), False, reason)
+    return _timm(_timm_name(name), False, reason)
+
+
+def _pretrained(name: str) -> Backbone:
+    if name == "small":
+        return _untrained(name)
+    if name in CAFFE:
+        raise UsageError(
+            f"the weights of {name!r} cannot be downloaded: pass {PUBLISHED[name]} with --weights FILE, "
+            "or train from scratch with --weights none"
+        )
+    if name.startswith(PREFIX):
+        state = fetch(_torchvision_name(name))
+        return _loaded(_untrained(name), state, Path(name), "pretrained weights from torchvision")
+    return _pretrained_timm(name)
+
+
+def _loaded(backbone: Backbone, state: dict[str, Tensor], path: Path, reason: str) -> Backbone:
+    module = backbone.module
+    if isinstance(module, GoogLeNet):
+        state = from_caffe(state)
+    elif isinstance(module, BNInception):
+        state = squeezed(state)
+    elif isinstance(module, TorchvisionBackbone):
+        state = renamed(state)
+    target: nn.Module = module.model if isinstance(module, TimmBackbone | TorchvisionBackbone) else module
+    load_named(target, state, path, backbone.name)
+    return replace(backbone, pretrained=True, reason=reason)
+
+
+def _pretrained_timm(name: str) -> Backbone:
+    wanted = _timm_name(name)
     if not timm.is_model_pretrained(wanted):
         raise UsageError(f"there are no pretrained weights for {wanted!r}: pass --weights FILE or --weights none")
     online = hub_reachable()
@@ -109,13 +172,24 @@ def _timm(name: str, pretrained: bool, reason: str) -> Backbone:
     return Backbone(name, TimmBackbone(model, size), preprocessing, pretrained, reason)
 
 
-def _from_file(backbone: Backbone, path: Path) -> Backbone:
-    target: nn.Module = backbone.module.model if isinstance(backbone.module, TimmBackbone) else backbone.module
-    load_named(target, read_state(path), path)
-    return replace(backbone, pretrained=True, reason=f"weights from {shown(path)}")
+def _timm_name(name: str) -> str:
+    if name == "auto":
+        return DEFAULT_BACKBONE
+    if not timm.is_model(name):
+        raise _unknown_backbone(name, ["auto", "small", *CAFFE, *timm.list_models()])
+    return name
 
 
-def _unknown_backbone(name: str) -> UsageError:
-    near = difflib.get_close_matches(name, ["auto", "small", *timm.list_models()], n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else "give 'auto', 'small' or a name of timm, such as 'resnet50'"
-    return UsageError(f"unknown backbone {shown(name)!r}: {hint}")
+def _torchvision_name(name: str) -> str:
+    model, known = name.removeprefix(PREFIX), torchvision_names()
+    if model not in known:
+        # Compared without the prefix, which would make all of them look alike.
+        near = difflib.get_close_matches(model, known, n=1, cutoff=0.5)
+        raise _unknown_backbone(name, [PREFIX + match for match in near])
+    return model
+
+
+def _unknown_backbone(name: str, known: list[str]) -> UsageError:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    names = f"{', '.join(map(repr, ['auto', 'small', *CAFFE]))}, '{PREFIX}NAME' or a name of timm, such as 'resnet50'"
+    return UsageError(f"unknown backbone {shown(name)!r}: {f'did you mean {near[0]!r}?' if near else f'give {names}'}")

