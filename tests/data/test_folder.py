@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from selftaught.data import Skipped, check_skipped, find_images, skipped_table
+from selftaught.data import ImageFolder, Skipped, check_skipped, find_images, joined, skipped_table
 from selftaught.errors import SelftaughtError, UsageError
 
 ODD = ["with space.jpg", 'quote\'s "here".PNG', "emoji 🚗.jpeg", "new\nline.webp", "UPPER.TIFF"]
@@ -63,6 +63,46 @@ def test_labels_are_the_first_folders(tmp_path: Path) -> None:
     (tmp_path / "4.jpg").touch()
     with pytest.raises(SelftaughtError, match="no class folders"):
         find_images(tmp_path).labels()
+
+
+def test_given_labels_stand_in_for_folders_and_stay_with_their_files() -> None:
+    images = ImageFolder(Path("root"), ("a.jpg", "b.jpg", "c.jpg"), ("10", "9", "10"))
+    assert images.labels() == ("10", "9", "10")
+    assert images.classes() == [0, 1, 0]
+    assert images.without([Skipped("a.jpg", "empty file")]).labels() == ("9", "10")
+    assert images.only(["c.jpg", "b.jpg"]) == ImageFolder(Path("root"), ("c.jpg", "b.jpg"), ("10", "9"))
+    with pytest.raises(SelftaughtError, match=r"1 images are no longer among those of root: the first is d\.jpg"):
+        images.only(["a.jpg", "d.jpg"])
+
+
+def test_images_without_a_label_are_counted_when_labels_are_asked_for() -> None:
+    images = ImageFolder(Path("root"), ("a.jpg", "b.jpg", "c.jpg"), ("x", "", ""))
+    with pytest.raises(SelftaughtError, match="2 of 3 images in root have no label"):
+        images.labels()
+    assert images.only(["a.jpg"]).labels() == ("x",)
+
+
+def test_two_folders_are_joined_below_their_common_parent_with_the_labels_of_the_first() -> None:
+    first = ImageFolder(Path("/data/birds"), ("wren/2.jpg", "tit/1.jpg"))
+    second = ImageFolder(Path("/data/more/photos"), ("wren/2.jpg", "3.jpg"))
+    both = joined(first, second)
+    assert both.root == Path("/data")
+    assert both.files == ("birds/wren/2.jpg", "birds/tit/1.jpg", "more/photos/wren/2.jpg", "more/photos/3.jpg")
+    assert both.given == ("wren", "tit", "", "")
+
+
+def test_an_image_in_both_joined_folders_is_kept_once_as_labeled() -> None:
+    inner = ImageFolder(Path("/data/birds"), ("wren/2.jpg",))
+    outer = ImageFolder(Path("/data"), ("birds/tit/1.jpg", "birds/wren/2.jpg"))
+    assert joined(inner, outer) == ImageFolder(Path("/data"), ("birds/wren/2.jpg", "birds/tit/1.jpg"), ("wren", ""))
+    assert joined(outer, inner) == ImageFolder(Path("/data"), outer.files, ("birds", "birds"))
+
+
+def test_joining_needs_labels_in_the_first_folder_only() -> None:
+    flat = ImageFolder(Path("/data/flat"), ("1.jpg",))
+    assert joined(ImageFolder(Path("/data/a"), ("x/1.jpg",)), flat).given == ("x", "")
+    with pytest.raises(SelftaughtError, match="no class folders"):
+        joined(flat, flat)
 
 
 def test_a_few_unreadable_images_are_fine_and_many_are_an_error(tmp_path: Path) -> None:

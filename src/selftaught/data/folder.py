@@ -26,10 +26,14 @@ class Skipped:
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """The images of a folder, as paths relative to it in sorted order."""
+    """The images of a folder, as paths relative to it; ``find_images`` sorts them.
+
+    ``given``: the class of each file where it is not the folder's name; an empty one means "no label".
+    """
 
     root: Path
     files: tuple[str, ...]
+    given: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.files)
@@ -39,13 +43,30 @@ class ImageFolder:
 
     def without(self, skipped: Sequence[Skipped]) -> "ImageFolder":
         gone = {entry.path for entry in skipped}
-        return ImageFolder(self.root, tuple(file for file in self.files if file not in gone))
+        return self.only([file for file in self.files if file not in gone])
 
     def only(self, files: Sequence[str]) -> "ImageFolder":
-        return ImageFolder(self.root, tuple(files))
+        """These images in this order, each with its label."""
+        if self.given is None:
+            return ImageFolder(self.root, tuple(files))
+        label = dict(zip(self.files, self.given, strict=True))
+        missing = [file for file in files if file not in label]
+        if missing:
+            raise SelftaughtError(
+                f"{len(missing)} images are no longer among those of {shown(self.root)}: "
+                f"the first is {shown(missing[0])}; put them back"
+            )
+        return ImageFolder(self.root, tuple(files), tuple(label[file] for file in files))
 
     def labels(self) -> tuple[str, ...]:
-        """The class of each image: the first folder on its path."""
+        """The class of each image: the given one, or else the first folder on its path."""
+        if self.given is not None:
+            if "" in self.given:
+                raise SelftaughtError(
+                    f"{self.given.count('')} of {len(self)} images in {shown(self.root)} have no label; "
+                    "give only images with labels here"
+                )
+            return self.given
         for file in self.files:
             if "/" not in file:
                 raise SelftaughtError(
@@ -98,6 +119,19 @@ def find_images(folder: str | os.PathLike[str]) -> ImageFolder:
     return ImageFolder(root, tuple(sorted(found)))
 
 
+def joined(first: ImageFolder, second: ImageFolder) -> ImageFolder:
+    """The images of both below their common parent folder, ``first`` with its labels, ``second`` without any.
+
+    An image of both is there once, with its label.
+    """
+    roots = [os.path.abspath(images.root) for images in (first, second)]  # noqa: PTH100, keeps links as they are
+    common = os.path.commonpath(roots)
+    known, more = (_below(common, root, images) for root, images in zip(roots, (first, second), strict=True))
+    seen = set(known)
+    added = [file for file in more if file not in seen]
+    return ImageFolder(Path(common), (*known, *added), (*first.labels(), *[""] * len(added)))
+
+
 def check_skipped(folder: ImageFolder, skipped: Sequence[Skipped], *, allow: bool) -> None:
     """An error if nothing is left, or if more is unreadable than a few stray files would explain."""
     if len(skipped) == len(folder):
@@ -118,6 +152,12 @@ def skipped_table(skipped: Sequence[Skipped]) -> str:
     writer.writerow(["path", "reason"])
     writer.writerows((entry.path, entry.reason) for entry in skipped)
     return text.getvalue()
+
+
+def _below(common: str, root: str, images: ImageFolder) -> list[str]:
+    """The files of a folder, relative to a folder around it."""
+    inner = os.path.relpath(root, common).replace(os.sep, "/")
+    return list(images.files) if inner == "." else [f"{inner}/{file}" for file in images.files]
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

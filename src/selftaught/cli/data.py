@@ -1,0 +1,60 @@
+"""The benchmarks: which there are, and whether one is complete on this disk."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="The data sets of the paper: what to get, and whether it is complete.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_benchmarks() -> None:
+    """Show the data sets by name, and what a person has to get for each."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from selftaught.data import BENCHMARKS
+
+    table = Table("name", "data set", "what to get", box=None, pad_edge=False)
+    for benchmark in BENCHMARKS.values():
+        table.add_row(benchmark.name, benchmark.title, benchmark.origin)
+    Console(soft_wrap=True).print(table)
+    print("Give one as NAME:ROOT or NAME:ROOT:SPLIT, with split train, test, all, train-a or train-b.")
+
+
+@app.command()
+def check(
+    name: Annotated[str, typer.Argument(help="The data set, as in selftaught data list.")],
+    root: Annotated[Path, typer.Argument(help="Its folder, or the one around it.")],
+) -> None:
+    """Say what is there of a data set, and what is missing. Exits with 1 if it is not complete."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from selftaught.data import benchmark_of, check_benchmark
+    from selftaught.errors import SelftaughtError, shown
+
+    benchmark = benchmark_of(name)
+    place, checks = check_benchmark(name, root)
+    print(f"{benchmark.title} in {shown(place)}")
+    table = Table("split", box=None, pad_edge=False)
+    for column in ("images", "expected", "classes", "expected", "missing files"):
+        table.add_column(column, justify="right")
+    for row in checks:
+        images, classes = (row.expected.images, row.expected.classes) if row.expected else (None, None)
+        counts = (row.found.images, images, row.found.classes, classes, len(row.missing))
+        table.add_row(row.split, *("" if count is None else f"{count:,}" for count in counts))
+    Console(soft_wrap=True).print(table)
+    wrong: list[str] = []
+    missing = checks[-1].missing  # of the split all
+    if missing:
+        wrong.append(f"{len(missing)} listed files are missing, the first is {shown(missing[0])}")
+    differing = [row.split for row in checks if row.differs]
+    if differing:
+        wrong.append(f"the counts differ from the official ones in {', '.join(differing)}")
+    if wrong:
+        raise SelftaughtError(
+            f"{benchmark.title} is not complete: {'; '.join(wrong)}; what it takes is {benchmark.origin}"
+        )
+    print("complete" if benchmark.expected else "complete, as far as can be told: there are no official counts")

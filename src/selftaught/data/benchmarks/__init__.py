@@ -1,0 +1,18 @@
+"""The data sets of the paper, as their official archives have them."""
+
+from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed
+from selftaught.data.benchmarks.reading import SPLITS, SplitCheck, check_benchmark, read_benchmark
+from selftaught.data.benchmarks.registry import BENCHMARKS, benchmark_of, find_benchmark
+
+__all__ = [
+    "BENCHMARKS",
+    "SPLITS",
+    "Benchmark",
+    "Count",
+    "Listed",
+    "SplitCheck",
+    "benchmark_of",
+    "check_benchmark",
+    "find_benchmark",
+    "read_benchmark",
+]

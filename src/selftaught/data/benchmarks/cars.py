@@ -1,0 +1,62 @@
+"""Cars-196: 196 models of cars; the first 98 are trained on, the others tested."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed
+from selftaught.data.benchmarks.index import has_files
+from selftaught.errors import SelftaughtError, UsageError, shown
+
+TRAIN_CLASSES = 98
+INDEX = "cars_annos.mat"
+
+
+def _holds(folder: Path) -> bool:
+    return has_files(folder, INDEX)
+
+
+def _images(folder: Path) -> list[Listed]:
+    content = _read_mat(folder / INDEX)
+    try:
+        annotations = np.atleast_1d(content["annotations"])
+        names = [str(name) for name in np.atleast_1d(content["class_names"])]
+        rows = [(str(row["relative_im_path"]), int(row["class"])) for row in annotations]
+        if not all(1 <= number <= len(names) for _, number in rows):
+            raise ValueError(f"a class is not within 1 to {len(names)}")
+        return [
+            Listed(path, f"{number:03d}.{names[number - 1]}", "train" if number <= TRAIN_CLASSES else "test")
+            for path, number in rows
+        ]
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        raise SelftaughtError(
+            f"{shown(folder / INDEX)} does not list cars by relative_im_path, class and class_names "
+            f"({' '.join(str(error).split())}): get {CARS.origin}"
+        ) from None
+
+
+def _read_mat(file: Path) -> Any:
+    try:
+        loadmat = import_module("scipy.io").loadmat
+    except ImportError:
+        raise UsageError("Cars-196 needs scipy: pip install 'selftaught[research]'") from None
+    try:
+        return loadmat(file, squeeze_me=True, variable_names=["annotations", "class_names"])
+    except Exception as error:  # scipy raises all sorts of things on damaged files
+        raise SelftaughtError(
+            f"{shown(file)} cannot be read ({' '.join(str(error).split())}): get {CARS.origin}"
+        ) from None
+
+
+CARS = Benchmark(
+    name="cars",
+    title="Cars-196",
+    origin="car_ims.tgz and cars_annos.mat, from Stanford's Cars page or a copy of it",
+    inner="",
+    signature=INDEX,
+    holds=_holds,
+    images=_images,
+    expected={"train": Count(8054, 98), "test": Count(8131, 98), "all": Count(16185, 196)},
+)

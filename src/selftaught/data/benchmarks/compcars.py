@@ -1,0 +1,53 @@
+"""CompCars, the photos from the web: makes and models of cars; the paper uses all of it, without labels."""
+
+import os
+import re
+from pathlib import Path
+
+from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed
+from selftaught.data.folder import find_images
+from selftaught.errors import SelftaughtError, shown
+
+FORM = re.compile(r"(\d+)/(\d+)/.+")
+
+
+def _holds(folder: Path) -> bool:
+    make = _numbered(folder / "image")
+    return make is not None and _numbered(make) is not None
+
+
+def _numbered(folder: Path) -> Path | None:
+    """Any folder in this one that has a number for its name."""
+    try:
+        with os.scandir(folder) as entries:
+            return next((Path(entry.path) for entry in entries if entry.name.isdecimal() and entry.is_dir()), None)
+    except OSError:
+        return None
+
+
+def _images(folder: Path) -> list[Listed]:
+    """There is no index of all images: they are found in ``image/MAKE/MODEL/YEAR/``."""
+    images = []
+    for file in find_images(folder / "image").files:
+        match = FORM.fullmatch(file)
+        if match is None:
+            raise SelftaughtError(
+                f"{shown(file)} in {shown(folder / 'image')} lies outside the numbered folders "
+                "MAKE/MODEL/YEAR of CompCars: take it out"
+            )
+        make, model = map(int, match.groups())
+        images.append(Listed(f"image/{file}", f"{make:03d}/{model:04d}", ""))
+    return images
+
+
+COMPCARS = Benchmark(
+    name="compcars",
+    title="CompCars",
+    origin="data.zip with its parts data.z01 to data.z22, from CUHK's Multimedia Laboratory (mmlab.ie.cuhk.edu.hk)",
+    inner="data",
+    signature="a folder image with the numbered folders MAKE/MODEL/YEAR",
+    holds=_holds,
+    images=_images,
+    expected={"all": Count(136726, None)},
+    training="all",
+)

@@ -1,0 +1,119 @@
+"""A split of a benchmark as images with labels, checked against the disk."""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed
+from selftaught.data.benchmarks.registry import benchmark_of, locate
+from selftaught.data.folder import ImageFolder
+from selftaught.errors import SelftaughtError, UsageError, shown, unknown
+
+SPLITS = ("train", "test", "all", "train-a", "train-b")
+
+
+@dataclass(frozen=True)
+class SplitCheck:
+    """What is there of a split, what should be, and the files that are listed but not there."""
+
+    split: str
+    found: Count
+    expected: Count | None
+    missing: tuple[str, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether the counts are not the official ones."""
+        if self.expected is None:
+            return False
+        classes = (self.expected.classes, self.found.classes)
+        return self.expected.images != self.found.images or (classes[0] is not None and classes[0] != classes[1])
+
+
+def read_benchmark(name: str, root: str | os.PathLike[str], split: str | None = None) -> ImageFolder:
+    """The images of a split with their labels, from the benchmark's own index files.
+
+    ``root``: the folder the archive unpacks to, or the one around it. ``split``: train, test, all, or train-a and
+    train-b, the first and second half of the training classes; None for what the paper trains on.
+    """
+    benchmark = benchmark_of(name)
+    split = split or benchmark.training
+    if split not in SPLITS:
+        raise unknown("split", split, SPLITS)
+    place = locate(benchmark, Path(root))
+    listed = list_images(benchmark, place)
+    chosen = choose(listed, split)
+    if not chosen:
+        there = [option for option in SPLITS if choose(listed, option)]
+        raise UsageError(
+            f"{benchmark.title} in {shown(place)} has no images in split {split!r}: "
+            + (f"choose from {', '.join(there)}" if there else f"what it takes is {benchmark.origin}")
+        )
+    gone = missing_files(place, (image.file for image in chosen))
+    if gone:
+        raise SelftaughtError(
+            f"{len(gone)} of {len(chosen)} images of {benchmark.title} are not in {shown(place)}: "
+            f"the first is {shown(gone[0])}; what it takes is {benchmark.origin}"
+        )
+    return ImageFolder(place, tuple(image.file for image in chosen), tuple(image.label for image in chosen))
+
+
+def check_benchmark(name: str, root: str | os.PathLike[str]) -> tuple[Path, list[SplitCheck]]:
+    """The benchmark's folder, and what is there of its splits train, test and all."""
+    benchmark = benchmark_of(name)
+    place = locate(benchmark, Path(root))
+    listed = list_images(benchmark, place)
+    gone = set(missing_files(place, (image.file for image in listed)))
+    checks = []
+    for split in ("train", "test", "all"):
+        images = choose(listed, split)
+        if images or split in benchmark.expected:
+            there = [image for image in images if image.file not in gone]
+            found = Count(len(there), len({image.label for image in there}))
+            missing = tuple(image.file for image in images if image.file in gone)
+            checks.append(SplitCheck(split, found, benchmark.expected.get(split), missing))
+    return place, checks
+
+
+def list_images(benchmark: Benchmark, place: Path) -> list[Listed]:
+    listed = benchmark.images(place)
+    seen: set[str] = set()
+    for image in listed:
+        if image.file in seen:
+            raise SelftaughtError(
+                f"the index of {benchmark.title} in {shown(place)} has {shown(image.file)} twice: "
+                f"what it takes is {benchmark.origin}"
+            )
+        seen.add(image.file)
+    return listed
+
+
+def choose(listed: Sequence[Listed], split: str) -> list[Listed]:
+    """The images of a split, in the order of the index."""
+    if split == "all":
+        return list(listed)
+    part, _, half = split.partition("-")
+    images = [image for image in listed if image.part == part]
+    if not half:
+        return images
+    classes = sorted({image.label for image in images})
+    middle = len(classes) // 2
+    kept = set(classes[:middle] if half == "a" else classes[middle:])
+    return [image for image in images if image.label in kept]
+
+
+def missing_files(place: Path, files: Iterable[str]) -> list[str]:
+    """Those of the files that are not on the disk; each folder is listed once, no file is looked at."""
+    there: dict[str, set[str]] = {}
+    missing = []
+    for file in files:
+        folder, _, name = file.rpartition("/")
+        if folder not in there:
+            try:
+                there[folder] = set(os.listdir(place / folder))  # noqa: PTH208, names only
+            except OSError:
+                there[folder] = set()
+        if name not in there[folder]:
+            missing.append(file)
+    return missing

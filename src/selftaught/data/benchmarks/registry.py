@@ -1,0 +1,76 @@
+"""The benchmarks by name, and where on the disk one lies."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from selftaught.data.benchmarks.benchmark import Benchmark
+from selftaught.data.benchmarks.cars import CARS
+from selftaught.data.benchmarks.compcars import COMPCARS
+from selftaught.data.benchmarks.cub import CUB
+from selftaught.data.benchmarks.nabirds import NABIRDS
+from selftaught.data.benchmarks.parts import PARTED
+from selftaught.data.benchmarks.sop import SOP
+from selftaught.errors import SelftaughtError, UsageError, shown, unknown
+
+BENCHMARKS = {benchmark.name: benchmark for benchmark in (CUB, CARS, SOP, NABIRDS, COMPCARS, PARTED)}
+
+
+def benchmark_of(name: str) -> Benchmark:
+    """The benchmark of this name.
+
+    >>> benchmark_of("cub").expected["train"]
+    Count(images=5864, classes=100)
+    """
+    if name not in BENCHMARKS:
+        raise unknown("data set", name, BENCHMARKS)
+    return BENCHMARKS[name]
+
+
+def find_benchmark(name: str, data_root: str | os.PathLike[str]) -> Path | None:
+    """The folder of a benchmark in a common data folder: that folder, one in it, or the archive's within one of these.
+
+    Folders are told by their index files; nothing is read in full.
+    """
+    benchmark = benchmark_of(name)
+    root = Path(data_root)
+    near = _place(benchmark, root)
+    inner = (child / benchmark.inner for child in _children(root) if benchmark.inner)
+    return near or next((folder for folder in inner if benchmark.holds(folder)), None)
+
+
+def locate(benchmark: Benchmark, root: Path) -> Path:
+    """The benchmark's folder, given that folder or the one around it.
+
+    Raises:
+        SelftaughtError: says what ``root`` holds instead, or what was looked for and where a person gets it.
+    """
+    if not root.exists():
+        raise UsageError(f"there is no folder {shown(root)} to hold {benchmark.title}")
+    if not root.is_dir():
+        raise UsageError(f"{shown(root)} is a file; give the folder of {benchmark.title}, unpacked")
+    place = _place(benchmark, root)
+    if place is not None:
+        return place
+    for other in BENCHMARKS.values():
+        if other.holds(root) or (other.inner and other.holds(root / other.inner)):
+            raise SelftaughtError(
+                f"{shown(root)} holds {other.title} ({other.name}), not {benchmark.title}: "
+                f"name it {other.name}, or give the folder of {benchmark.title}"
+            )
+    raise SelftaughtError(
+        f"{shown(root)} does not hold {benchmark.title}: neither it nor a folder directly in it has "
+        f"{benchmark.signature}; what it takes is {benchmark.origin}"
+    )
+
+
+def _place(benchmark: Benchmark, root: Path) -> Path | None:
+    folders = [root, *([root / benchmark.inner] if benchmark.inner else []), *_children(root)]
+    return next((folder for folder in folders if benchmark.holds(folder)), None)
+
+
+def _children(folder: Path) -> Iterator[Path]:
+    try:
+        yield from sorted(child for child in folder.iterdir() if not child.name.startswith("."))
+    except OSError:
+        return

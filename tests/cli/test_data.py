@@ -1,0 +1,101 @@
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from selftaught.cli.main import main
+from selftaught.data import BENCHMARKS
+from selftaught.data.benchmarks import Count
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run the command line in this process: exit code, standard output, standard error."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["selftaught", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        assert isinstance(stopped.value.code, int)
+        return stopped.value.code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def products(tmp_path: Path) -> Path:
+    """Stanford Online Products with three photos."""
+    for part, files in (("train", ["a_final/1_0.JPG", "a_final/1_1.JPG"]), ("test", ["b_final/2_0.JPG"])):
+        rows = [f"{i} {file[8]} 1 {file}" for i, file in enumerate(files, 1)]
+        for file in files:
+            (tmp_path / file).parent.mkdir(exist_ok=True)
+            (tmp_path / file).touch()
+        (tmp_path / f"Ebay_{part}.txt").write_text("\n".join(["image_id class_id super_class_id path", *rows]))
+    return tmp_path
+
+
+def test_all_data_sets_are_listed_with_what_to_get(call: Call) -> None:
+    code, text, _ = call("data", "list")
+    assert code == 0
+    for benchmark in BENCHMARKS.values():
+        assert benchmark.name in text
+        assert benchmark.origin.split()[0] in text
+
+
+def test_counts_that_are_not_the_official_ones_are_reported_by_split(call: Call, products: Path) -> None:
+    code, text, error = call("data", "check", "sop", products)
+    assert code == 1
+    rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line}
+    assert rows["train"] == ["2", "59,551", "1", "11,318", "0"]
+    assert rows["test"] == ["1", "60,502", "1", "11,316", "0"]
+    assert "counts differ from the official ones in train, test, all" in error
+    assert "Stanford_Online_Products.zip" in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_missing_files_are_counted_and_the_first_is_named(call: Call, products: Path) -> None:
+    (products / "b_final" / "2_0.JPG").unlink()
+    code, text, error = call("data", "check", "sop", products)
+    assert code == 1
+    assert text.splitlines()[3].split() == ["test", "0", "60,502", "0", "11,316", "1"]
+    assert "1 listed files are missing, the first is b_final/2_0.JPG" in error
+
+
+def test_a_complete_data_set_ends_with_0(call: Call, products: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"train": Count(2, 1), "test": Count(1, 1), "all": Count(3, None)}
+    monkeypatch.setattr(
+        "selftaught.data.benchmarks.registry.BENCHMARKS", {"sop": replace(BENCHMARKS["sop"], expected=counts)}
+    )
+    code, text, error = call("data", "check", "sop", products)
+    assert (code, error) == (0, "")
+    assert f"Stanford Online Products in {products}" in text
+    assert text.endswith("complete\n")
+
+
+def test_a_folder_in_two_parts_has_no_official_counts(call: Call, tmp_path: Path) -> None:
+    for file in ("train/cat/1.jpg", "test/dog/2.jpg"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).touch()
+    code, text, _ = call("data", "check", "folder", tmp_path)
+    assert code == 0
+    assert "no official counts" in text
+
+
+def test_misuse_and_other_data_sets_end_in_one_line(call: Call, products: Path) -> None:
+    for words, code, message in (
+        (("sob", products), 2, "did you mean 'sop'"),
+        (("sop", products / "gone"), 2, "there is no folder"),
+        (("cub", products), 1, "holds Stanford Online Products (sop), not CUB-200-2011"),
+        (("cub", products / "a_final"), 1, "CUB_200_2011.tgz"),
+    ):
+        ended, _, error = call("data", "check", *words)
+        assert ended == code
+        assert message in error
+        assert len(error.strip().splitlines()) == 1
