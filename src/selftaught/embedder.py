@@ -21,10 +21,12 @@ from selftaught.data import Reader, Request, Skipped, Views, available_cores, fr
 from selftaught.data.passes import Advance, embed_files
 from selftaught.errors import ImageError, SelftaughtError, UsageError, shown
 from selftaught.files import write_atomically
-from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, build_backbone, linear_head
+from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, build_backbone
+from selftaught.networks.model import HEADS
 
 FORMAT = 1
-METRIC = "euclidean"
+METRICS = ("euclidean", "cosine")
+"""How vectors are compared: as they are, or by their direction, in which case they come out with length 1."""
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
 FEW_IMAGES = 64
 """Fewer images than this are read without starting processes for it."""
@@ -35,15 +37,15 @@ ImageLike = str | os.PathLike[str] | Image.Image | np.ndarray
 class Embedder:
     """Images → vectors, in which a small Euclidean distance means "the same thing".
 
+    STML's vectors are not normalized. Models of other methods may name "cosine" as their metric: their vectors have
+    length 1, so that Euclidean distances rank as cosines do.
+
     Example:
         >>> embedder = Embedder.load(getfixture("run"))  # a folder written by train
         >>> vectors = embedder.encode([Image.new("RGB", (80, 60), "red"), Image.new("RGB", (80, 60), "blue")])
         >>> vectors.shape
         torch.Size([2, 8])
     """
-
-    metric = METRIC
-    """How the vectors are to be compared: they are not normalized."""
 
     def __init__(self, network: EmbeddingNetwork, description: dict[str, Any]) -> None:
         self.network = network.eval()
@@ -71,8 +73,9 @@ class Embedder:
         try:
             preprocessing = Preprocessing(**description["preprocessing"])
             encoder = Encoder(backbone or build_backbone(name, "none").module, preprocessing)
-            network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, description["dim"])})
-        except (TypeError, ValueError, AttributeError, RuntimeError) as error:
+            head = HEADS[description["head"]](encoder.features, description["dim"])
+            network = EmbeddingNetwork(encoder, {"f": head}, normalize=description["metric"] == "cosine")
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise SelftaughtError(f"{shown(folder / DESCRIPTION)} does not describe a model: {reason}") from None
         try:
@@ -85,6 +88,11 @@ class Embedder:
     @property
     def dim(self) -> int:
         return int(self.description["dim"])
+
+    @property
+    def metric(self) -> str:
+        """ "euclidean" or "cosine"."""
+        return str(self.description["metric"])
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -162,7 +170,14 @@ class Embedder:
 
 
 def describe(
-    *, backbone: str, own_backbone: bool, preprocessing: Preprocessing, dim: int, settings: dict[str, Any]
+    *,
+    backbone: str,
+    own_backbone: bool,
+    preprocessing: Preprocessing,
+    dim: int,
+    head: str = "linear",
+    metric: str = "euclidean",
+    settings: dict[str, Any],
 ) -> dict[str, Any]:
     """The content of ``model.json``: all that is needed to use the weights, and how they came about."""
     return {
@@ -170,7 +185,8 @@ def describe(
         "backbone": backbone,
         "own_backbone": own_backbone,
         "dim": dim,
-        "metric": METRIC,
+        "head": head,
+        "metric": metric,
         "preprocessing": asdict(preprocessing),
         "recipe": settings["recipe"],
         "settings": settings,
@@ -208,12 +224,12 @@ def _read_description(folder: Path) -> dict[str, Any]:
         hint = f"its training has not finished: selftaught train --resume {shown(folder)}" if begun else "it is no run"
         raise UsageError(f"there is no model in {shown(folder)}: {hint}")
     try:
-        description: dict[str, Any] = json.loads(file.read_text("utf-8"))
+        description: dict[str, Any] = {"head": "linear"} | json.loads(file.read_text("utf-8"))
         kind, metric = description["format"], description["metric"]
         missing = {"backbone", "own_backbone", "dim", "preprocessing"} - set(description)
     except (ValueError, KeyError, TypeError, OSError):
         raise SelftaughtError(f"{shown(file)} is damaged: it does not describe a model") from None
-    if kind != FORMAT or metric != METRIC or missing:
+    if kind != FORMAT or metric not in METRICS or missing:
         raise SelftaughtError(f"{shown(file)} was written by another version of selftaught, which this one cannot read")
     return description
 

@@ -10,23 +10,41 @@ from typing import Any, Literal
 from selftaught.errors import UsageError, unknown
 from selftaught.method.losses import Reduction, Similarity
 
+Method = Literal[
+    "stml",
+    "moco",
+    "byol",
+    "msf",
+    "nce",
+    "isif",
+    "deepcluster",
+    "udml-ss",
+    "contrastive",
+    "multi-similarity",
+    "proxy-anchor",
+    "slade",
+]
+"""The methods of learning, by name; see :mod:`selftaught.learners`."""
+
 
 @dataclass(frozen=True)
 class Settings:
     """The settings of a run. ``None`` means: chosen automatically, and logged with the reason."""
 
     recipe: str = "official"
+    method: Method = "stml"
     backbone: str = "auto"
-    """"auto", "small", or any timm name."""
+    """"auto", "small", "googlenet", "bn_inception", "torchvision.NAME", or any timm name."""
     weights: str = "auto"
-    """"auto" (pretrained), "none", or a safetensors or PyTorch file."""
+    """"auto" (pretrained), "none", or a safetensors, PyTorch or .npz file."""
     dim: int = 512
     """Size of the embedding."""
     epochs: int = 90
     batch_size: int | None = None
     """Images in a batch; each is seen in two views."""
     neighbors: int = 5
-    """Images per query in a batch, the query included; k of the contextual similarity is twice that."""
+    """Images per query in a batch, the query included; k of the contextual similarity is twice that. In methods with
+    classes or clusters: images of each in a batch."""
     lr: float = 1e-4
     head_lr: float = 1e-4
     weight_decay: float = 1e-2
@@ -34,7 +52,7 @@ class Settings:
     sigma: float = 3.0
     delta: float = 1.0
     momentum: float = 0.999
-    """m of the teacher's moving average (Eq. 4)."""
+    """m of the teacher's moving average (Eq. 4), and of the key encoder in MoCo, BYOL and mean shift."""
     teacher_update: Literal["before_step", "after_step"] = "before_step"
     """Average the student before the optimizer's step (the authors' code) or after it (the paper)."""
     reduction: Reduction = "pairs"
@@ -46,6 +64,16 @@ class Settings:
     batches: Literal["neighbors", "random"] = "neighbors"
     similarity: Similarity = "contextualized"
     distill: bool = True
+    relaxed: bool = True
+    """Soft labels in Eq. 1, or labels rounded to 0 and 1 (the paper's ablation)."""
+    queue: int = 9600
+    """Keys that MoCo and mean shift remember."""
+    clusters: int | None = None
+    """Clusters of the methods that label by k-means."""
+    both_heads: bool = False
+    """In supervised methods: train g beside f, as a start for STML."""
+    supervised_epochs: int = 30
+    """Epochs of the supervised stage, in semi-supervised training."""
     freeze_batch_norm: bool | None = None
     crop_scale: tuple[float, float] = (0.16, 1.0)
     """Area of a random crop, as a range of fractions of the image."""
@@ -54,10 +82,15 @@ class Settings:
     precision: Literal["auto", "32-true", "bf16-mixed"] = "auto"
     workers: int | None = None
     """Processes that read images."""
+    eval_every: int = 1
+    """Measure on the labeled images after every so many epochs, and after the last."""
+    snapshots: int = 0
+    """Keep the networks every so many epochs, and those of the start and the end, for figures; 0 keeps none."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "crop_scale", tuple(self.crop_scale))
-        for name, lowest in (("dim", 1), ("epochs", 0), ("neighbors", 2), ("seed", 0)):
+        lowest_values = {"dim": 1, "epochs": 0, "neighbors": 2, "seed": 0, "queue": 1, "supervised_epochs": 1}
+        for name, lowest in (lowest_values | {"eval_every": 1, "snapshots": 0}).items():
             _require(getattr(self, name) >= lowest, name, f"must be at least {lowest}, but is {getattr(self, name)}")
         _require(self.seed < 2**63, "seed", f"must be below 2^63, but is {self.seed}")
         for name in ("lr", "head_lr", "sigma", "delta"):
@@ -67,6 +100,7 @@ class Settings:
         low, high = self.crop_scale
         _require(0 < low <= high <= 1, "crop_scale", f"must be two fractions in order, but is {low}, {high}")
         _require(self.workers is None or self.workers >= 0, "workers", f"must not be negative, but is {self.workers}")
+        _require(self.clusters is None or self.clusters >= 2, "clusters", f"must be at least 2, but is {self.clusters}")
         size = self.batch_size
         if size is not None:
             least = 2 * self.neighbors
@@ -96,9 +130,11 @@ RECIPES: dict[str, dict[str, Any]] = {
         "weights": "none",
         "backbone": "resnet18",
     },
+    "semi": {"sigma": 2.0, "momentum": 0.9999, "freeze_batch_norm": True},
 }
 """What each recipe changes in the defaults. "official" is what the authors ran on CUB and Cars, "paper" what the
-text says, "sop" their settings for products with few photos each, "scratch" those for training without weights."""
+text says, "sop" their settings for products with few photos each, "scratch" those for training without weights,
+"semi" those of the second stage of semi-supervised training."""
 
 
 def settings(recipe: str = "official", **changes: Any) -> Settings:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from selftaught.method import NeighborBatchSampler, neighbor_batches, random_batches
+from selftaught.method import NeighborBatchSampler, class_batches, neighbor_batches, random_batches
 
 
 def embeddings(n: int = 53, d: int = 4, seed: int = 0) -> Tensor:
@@ -97,3 +97,35 @@ def test_sampler_searches_in_the_embeddings_of_its_last_update() -> None:
     assert len(sampler) == 3
     for batch in sampler:
         assert batch == naive.batch(naive.matrix(later), batch[::5], 5)
+
+
+def test_class_batches_hold_whole_groups_of_different_classes() -> None:
+    classes = torch.arange(10).repeat_interleave(6)
+    plan = class_batches(classes, 12, 3, seeded())
+    assert plan.shape == (5, 12)
+    for batch in plan:
+        groups = classes[batch].reshape(4, 3)
+        assert (groups == groups[:, :1]).all()
+        assert len(groups[:, 0].unique()) == 4
+        assert len(batch.unique()) == 12, "no image twice where a class has enough"
+
+
+def test_class_batches_repeat_images_of_small_classes_and_classes_of_small_sets() -> None:
+    classes = torch.tensor([0, 0, 1, 1, 1, 1, 1, 1])
+    plan = class_batches(classes, 8, 4, seeded())
+    assert plan.shape == (1, 8)
+    assert classes[plan[0]].bincount().tolist() == [4, 4]
+    few = class_batches(classes, 8, 2, seeded())
+    assert classes[few[0]].bincount().tolist() == [4, 4]
+
+
+def test_class_batches_depend_on_the_generator_alone() -> None:
+    classes = torch.arange(6).repeat_interleave(5)
+    assert torch.equal(class_batches(classes, 10, 5, seeded(3)), class_batches(classes, 10, 5, seeded(3)))
+    assert not torch.equal(class_batches(classes, 10, 5, seeded(3)), class_batches(classes, 10, 5, seeded(4)))
+
+
+@pytest.mark.parametrize(("batch_size", "per_class"), [(7, 2), (40, 4), (4, 0)])
+def test_class_batches_that_cannot_be_made_are_refused(batch_size: int, per_class: int) -> None:
+    with pytest.raises(ValueError, match="must be a multiple"):
+        class_batches(torch.arange(30) % 5, batch_size, per_class, seeded())

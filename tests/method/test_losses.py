@@ -146,3 +146,11 @@ def test_a_broken_embedding_shows_in_the_loss(bad: float) -> None:
     f, g, teacher, ids = small_batch()
     f[3, 2] = bad
     assert not STMLLoss(6)(f, g, teacher, ids).total.isfinite()
+
+
+def test_without_relaxation_the_labels_are_the_soft_ones_cut_at_one_half() -> None:
+    teacher, ids = torch.randn(12, 6), torch.arange(6).repeat(2)
+    soft = STMLLoss(k=4).weights(teacher, ids)
+    hard = STMLLoss(k=4, relaxed=False).weights(teacher, ids)
+    assert 0 < soft[soft < 0.5].max() < 0.5 <= soft[soft >= 0.5].min() < 1
+    assert torch.equal(hard, (soft >= 0.5).float())

@@ -10,6 +10,7 @@ from rich.table import Table
 from torch import Tensor
 
 from selftaught.data import ImageFolder, Skipped, check_skipped, find_images, skipped_table
+from selftaught.data.sources import open_images
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, UsageError, shown
 from selftaught.files import write_atomically
@@ -27,11 +28,11 @@ from selftaught.vectors import (
 )
 
 
-def evaluate(run: Path, labeled: Path, target: Path | None, device: str, allow_skipped: bool) -> None:
+def evaluate(run: Path, labeled: str, target: Path | None, device: str, allow_skipped: bool) -> None:
     to_file = target is not None and str(target) != "-"
     if target is not None and to_file:
         check_folder_of(target)
-    images = find_images(labeled)
+    images = open_images(labeled, "test")
     images.labels()
     embedder = Embedder.load(run, device)
     images, vectors, skipped = embed_folder(embedder, images, allow_skipped)
@@ -56,9 +57,9 @@ def evaluate(run: Path, labeled: Path, target: Path | None, device: str, allow_s
         write_atomically(target, text)
 
 
-def embed(run: Path, folder: Path, out: Path, device: str, allow_skipped: bool) -> None:
+def embed(run: Path, folder: str, out: Path, device: str, allow_skipped: bool) -> None:
     check_target(out)
-    images = find_images(folder)
+    images = open_images(folder, "all")
     embedder = Embedder.load(run, device)
     images, vectors, skipped = embed_folder(embedder, images, allow_skipped)
     written = write_vectors(out, Vectors(images.root.absolute(), images.files, vectors, model_id(run)))

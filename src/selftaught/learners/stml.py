@@ -1,6 +1,7 @@
 """Self-taught metric learning: the four steps put together (Algorithm 1)."""
 
 import copy
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ class STML(Learner):
     batch_head = "g"
     losses = ("loss", "contrastive", "distillation")
 
-    def __init__(self, encoder: Encoder, settings: Settings) -> None:
+    def __init__(self, encoder: Encoder, settings: Settings, images: int = 0) -> None:  # noqa: ARG002
         super().__init__()
         assert settings.batch_size is not None
         self.batch_size = settings.batch_size
@@ -40,6 +41,7 @@ class STML(Learner):
             group_views=settings.group_views,
             similarity=settings.similarity,
             distill=settings.distill,
+            relaxed=settings.relaxed,
         )
         self.momentum = settings.momentum
         self._average: MovingAverage | None = None
@@ -56,6 +58,11 @@ class STML(Learner):
             teacher = self.teacher(images)["g"]
         student = self.network(images)
         return dict(zip(self.losses, self.loss(student["f"], student["g"], teacher, ids), strict=True))
+
+    def start_from(self, network: Mapping[str, Tensor]) -> None:
+        """Student and teacher both begin as that network."""
+        self.network.load_state_dict(network)
+        self.teacher.load_state_dict({name: network[name] for name in self.teacher.state_dict()})
 
     def after_backward(self) -> None:
         if self.update_before_step:

@@ -1,6 +1,6 @@
 """STML, one file per step of the paper. Knows nothing of files, loops or devices."""
 
-from selftaught.method.batches import NeighborBatchSampler, neighbor_batches, random_batches
+from selftaught.method.batches import NeighborBatchSampler, class_batches, neighbor_batches, random_batches
 from selftaught.method.losses import STMLLoss, STMLLosses, distillation_loss, relaxed_contrastive_loss
 from selftaught.method.similarity import contextual_similarity, contextualized_similarity, pairwise_similarity
 from selftaught.method.teacher import MovingAverage
@@ -10,6 +10,7 @@ __all__ = [
     "NeighborBatchSampler",
     "STMLLoss",
     "STMLLosses",
+    "class_batches",
     "contextual_similarity",
     "contextualized_similarity",
     "distillation_loss",

@@ -43,6 +43,46 @@ def random_batches(n: int, batch_size: int, generator: torch.Generator) -> Tenso
     return torch.randperm(n, generator=generator)[: n // batch_size * batch_size].reshape(-1, batch_size)
 
 
+def class_batches(classes: Tensor, batch_size: int, per_class: int, generator: torch.Generator) -> Tensor:
+    """One epoch of class-balanced batches (the paper's pk-sampling), for methods with labels or pseudo labels.
+
+    Args:
+        classes: n class numbers, one per training image, on the CPU.
+        batch_size: images in a batch, a multiple of ``per_class``.
+        per_class: images of one class in a batch. A class with fewer gives some of them again.
+        generator: a CPU generator; its state alone decides the draw.
+
+    Returns:
+        steps×batch_size image indices, steps = n // batch_size. A class comes twice in a batch only if there are
+        too few of them.
+
+    Example:
+        >>> import torch
+        >>> classes = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
+        >>> batch = class_batches(classes, 4, 2, torch.Generator().manual_seed(0))[0]
+        >>> classes[batch].bincount().max()
+        tensor(2)
+    """
+    n = len(classes)
+    if per_class < 1 or batch_size % per_class or n < batch_size:
+        raise ValueError(f"batch_size = {batch_size} must be a multiple of {per_class}, and at most the {n} images")
+    members = [(classes == c).nonzero()[:, 0] for c in classes.unique()]
+    batches = []
+    for _ in range(n // batch_size):
+        batch: list[Tensor] = []
+        while len(batch) < batch_size // per_class:
+            order = torch.randperm(len(members), generator=generator).tolist()
+            batch += [_some(members[c], per_class, generator) for c in order[: batch_size // per_class - len(batch)]]
+        batches.append(torch.cat(batch))
+    return torch.stack(batches)
+
+
+def _some(members: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Members in random order, again from the start if there are too few."""
+    order = members[torch.randperm(len(members), generator=generator)]
+    return order.repeat(-(-count // len(order)))[:count]
+
+
 class NeighborBatchSampler:
     """The nearest-neighbor batches as a ``batch_sampler`` for a DataLoader of your own.
 

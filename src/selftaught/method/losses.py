@@ -109,6 +109,8 @@ class STMLLoss(nn.Module):
         group_views: let rows with the same id be nearest to each other (the authors' code); needs ``ids``.
         similarity: the soft labels: Eq. 10, or only one of its halves (the paper's ablation).
         distill: leave out L_KL if false (the paper's ablation).
+        relaxed: if false, the soft labels are rounded to 0 or 1, which leaves the conventional contrastive loss (the
+            paper's ablation; it does not say where to cut, we do at one half).
 
     The defaults are the authors' code; the paper's text is ``reduction="samples", include_self=False,
     group_views=False``.
@@ -133,6 +135,7 @@ class STMLLoss(nn.Module):
         group_views: bool = True,
         similarity: Similarity = "contextualized",
         distill: bool = True,
+        relaxed: bool = True,
     ) -> None:
         super().__init__()
         if sigma <= 0 or k < 1:
@@ -147,9 +150,14 @@ class STMLLoss(nn.Module):
         self.group_views = group_views
         self.similarity: Similarity = similarity
         self.distill = distill
+        self.relaxed = relaxed
 
     def weights(self, teacher: Tensor, ids: Tensor | None = None) -> Tensor:
-        """The soft labels, n×n."""
+        """The soft labels, n×n; 0 or 1 if not relaxed."""
+        weights = self._similarity(teacher, ids)
+        return weights if self.relaxed else (weights >= 0.5).to(weights.dtype)
+
+    def _similarity(self, teacher: Tensor, ids: Tensor | None) -> Tensor:
         if self.group_views and ids is None and self.similarity != "pairwise":
             raise ValueError("ids are needed to know which rows show one image; or pass group_views=False")
         pairwise = pairwise_similarity(teacher, self.sigma)

@@ -50,13 +50,15 @@ def plot_curves(start: Mapping[str, float], history: Sequence[Mapping[str, float
     if not panels:
         figure.text(0.5, 0.5, "Nothing to draw yet", ha="center", va="center", color=FAINT)
     for place, panel in enumerate(panels, start=1):
-        _draw(figure.add_subplot(lines, columns, place), panel, rows)
+        draw_panel(figure.add_subplot(lines, columns, place), panel, rows)
     write_atomically(path, lambda file: figure.savefig(file, format="png"))
 
 
 def _panels(rows: Sequence[Mapping[str, float]]) -> list[Panel]:
     recalls = sorted({key for row in rows for key in row if key.startswith("recall@")}, key=lambda key: int(key[7:]))
+    parts = any("contrastive" in row for row in rows)  # then the whole is not drawn as well
     return [
+        *([] if parts else [Panel("Loss – should fall", {"loss": ""})]),
         Panel("Contrastive loss – should fall", {"contrastive": ""}),
         Panel("Distillation loss – should fall", {"distillation": ""}),
         Panel("Effective rank – should not fall to 1", {"effective_rank": ""}, from_zero=True),
@@ -67,7 +69,7 @@ def _panels(rows: Sequence[Mapping[str, float]]) -> list[Panel]:
     ]
 
 
-def _draw(axes: Axes, panel: Panel, rows: Sequence[Mapping[str, float]]) -> None:
+def draw_panel(axes: Axes, panel: Panel, rows: Sequence[Mapping[str, float]]) -> None:
     scale, last = 100 if panel.percent else 1, max(row["epoch"] for row in rows)
     ends = []
     for (key, name), color in zip(panel.names.items(), COLORS * len(panel.names), strict=False):

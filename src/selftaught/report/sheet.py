@@ -94,14 +94,14 @@ def _columns(rows: Sequence[Sequence[Tile]], tile: int, gap: int) -> tuple[list[
 def _framed(item: Tile, side: int) -> Image.Image:
     border = max(2, side // 32)
     square = Image.new("RGB", (side, side), COLORS[item.frame])
-    square.paste(_fitted(item.image, side - 2 * border), (border, border))
+    square.paste(fitted(item.image, side - 2 * border), (border, border))
     if item.frame in MARKS:
         badge = _badge(item.frame, side // 6)
         square.paste(badge, (side - 2 * border - badge.width, 2 * border), badge)
     return square
 
 
-def _fitted(image: Path | Image.Image, side: int) -> Image.Image:
+def fitted(image: Path | Image.Image, side: int) -> Image.Image:
     """The whole image, as large as the square allows, on a mat."""
     try:
         picture = open_image(image) if isinstance(image, Path) else to_rgb(image)

@@ -13,6 +13,8 @@ from selftaught.recipes import Settings
 BATCH_SIZE = 120
 STEPS_PER_EPOCH = 8
 FEWEST_QUERIES = 12
+CLUSTERS = 100
+"""About as many as the data sets CUB and Cars have classes; ours, as nothing is known of a folder without labels."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ def resolve(settings: Settings, images: int, backbone: Backbone, device: torch.d
         Choice("crop", backbone.preprocessing.size, f"the input size of {backbone.name}"),
         _batch_size(settings, images),
         _batch_norm(settings, backbone),
+        *_clusters(settings, images),
         _precision(settings, device),
         automatic_workers(settings),
     ]
@@ -68,6 +71,19 @@ def _batch_norm(settings: Settings, backbone: Backbone) -> Choice:
     if backbone.pretrained:
         return Choice("freeze_batch_norm", True, "the weights are pretrained, and training it loses points")
     return Choice("freeze_batch_norm", False, "the weights are random, so its statistics must be learned")
+
+
+def _clusters(settings: Settings, images: int) -> list[Choice]:
+    if settings.method not in ("deepcluster", "udml-ss", "slade"):
+        return []
+    most = images // settings.neighbors
+    if settings.clusters is not None:
+        if settings.clusters > most:
+            raise UsageError(f"{settings.clusters} clusters are too many for {images} images: give at most {most}")
+        return [Choice("clusters", settings.clusters, "as asked for")]
+    return [
+        Choice("clusters", min(CLUSTERS, max(2, most)), f"at most {CLUSTERS}, and {settings.neighbors} images each")
+    ]
 
 
 def _precision(settings: Settings, device: torch.device) -> Choice:

@@ -61,14 +61,21 @@ def neighbors_kept(before: Tensor, after: Tensor) -> float:
     return float((before[:, :, None] == after[:, None, :]).any(2).double().mean())
 
 
-def symptom(start: Mapping[str, float], now: Mapping[str, float], images: int) -> str | None:
-    """What is wrong with the embedding, in words, or None if it is alive."""
+def symptom(
+    start: Mapping[str, float], now: Mapping[str, float], images: int, groups_images: bool = False
+) -> str | None:
+    """What is wrong with the embedding, in words, or None if it is alive.
+
+    With ``groups_images`` views are not looked at: images of one class may lie on one point, as they should.
+    """
     numbers = ("loss", "contrastive", "distillation", "effective_rank", "view_agreement")
     if not all(math.isfinite(now[name]) for name in numbers if name in now):
         return "the loss or the embedding is no longer a number"
     rank, first_rank = now["effective_rank"], start["effective_rank"]
     if rank < max(1.5, 0.05 * first_rank) and rank < 0.5 * first_rank:
         return f"the embedding uses {rank:.1f} directions (effective rank), {first_rank:.1f} at the start"
+    if groups_images:
+        return None
     agreement, first_agreement = now["view_agreement"], start["view_agreement"]
     if agreement < max(2 / images, 0.1 * first_agreement) and agreement < 0.5 * first_agreement:
         return f"one view of an image finds its other view in {agreement:.1%}, at the start in {first_agreement:.1%}"

@@ -24,6 +24,8 @@ from selftaught.training.interrupts import Interrupts
 from selftaught.training.logbook import Logbook, epoch_line
 from selftaught.training.measure import Measurements
 from selftaught.training.progress import Reporter, duration
+from selftaught.training.readback import Readback
+from selftaught.training.snapshots import write_snapshot
 
 SAVE_INTERVAL = 300.0
 """Seconds after which an epoch under way is saved, so that a kill costs no more than that."""
@@ -44,13 +46,17 @@ class Loop:
         logbook: Logbook,
         reporter: Reporter,
         interrupts: Interrupts,
+        resumed_as: Path | None = None,
     ) -> None:
+        """``resumed_as``: the run to name in "go on with", if this one is a part of it."""
         self.run, self.learner, self.images, self.settings = run, learner, images, settings
         self.fabric, self.reader, self.measurements = fabric, reader, measurements
         self.logbook, self.reporter, self.interrupts = logbook, reporter, interrupts
-        self.rates = (settings.lr, settings.head_lr)
+        groups = parameter_groups(learner.network, settings.lr, settings.head_lr)
+        groups += learner.extra_groups(settings.head_lr)
+        self.rates = [group["lr"] for group in groups]
         optimizer = AdamP(
-            parameter_groups(learner.network, *self.rates),
+            groups,
             betas=(0.9, 0.999),
             weight_decay=settings.weight_decay,
             nesterov=True,
@@ -58,7 +64,7 @@ class Loop:
         self.module, self.optimizer = fabric.setup(learner, optimizer)
         learner.train()
         self.saved_at = time.monotonic()
-        self._command = f"selftaught train --resume {shlex.quote(shown(run))}"
+        self._command = f"selftaught train --resume {shlex.quote(shown(resumed_as or run))}"
 
     def begin(self) -> Progress:
         """The state before the first step."""
@@ -73,6 +79,7 @@ class Loop:
             start=start,
             probe=probe,
         )
+        self._keep_snapshot(0)
         self._save(CHECKPOINT, progress)
         return progress
 
@@ -156,10 +163,13 @@ class Loop:
         heads = self.measurements.training_set(self.images)
         signals, probe = self.measurements.signals(self.images, heads, progress.probe)
         row |= signals
-        problem = symptom(progress.start, row, len(self.images))
+        problem = symptom(progress.start, row, len(self.images), self.learner.groups_images)
         if problem:
             raise self._collapse(progress, problem)
-        row |= self.measurements.scores()
+        epoch, last = progress.epoch + 1, self.settings.epochs
+        if epoch % self.settings.eval_every == 0 or epoch == last:
+            row |= self.measurements.scores()
+        self._keep_snapshot(epoch)
         plan = self._plan(heads, progress.epoch + 1)
         # Nothing may come between these: up to here an interrupt leaves the state at the end of the last step.
         progress.history.append(row)
@@ -186,9 +196,13 @@ class Loop:
     def _set_rates(self, epoch: int) -> None:
         cosine = (1 + math.cos(math.pi * epoch / self.settings.epochs)) / 2
         factor = cosine if self.settings.schedule == "cosine" else 1.0
-        groups = self.optimizer.param_groups  # without the backbone's, if nothing of it learns
-        for group, rate in zip(groups, self.rates[-len(groups) :], strict=True):
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
+
+    def _keep_snapshot(self, epoch: int) -> None:
+        every = self.settings.snapshots
+        if every and (epoch % every == 0 or epoch == self.settings.epochs):
+            write_snapshot(self.run, epoch, self.learner)
 
     def _save(self, name: str, progress: Progress) -> None:
         state = {"learner": self.learner.state_dict(), "optimizer": self.optimizer.state_dict()}
@@ -200,7 +214,7 @@ class Loop:
             raise self._collapse(progress, "the loss is no longer a number")
         self._save(PARTIAL, progress)
 
-    def _word(self, progress: Progress, recent: "Readback", pace: float, images: float) -> str:
+    def _word(self, progress: Progress, recent: Readback, pace: float, images: float) -> str:
         left = (self.settings.epochs - progress.epoch) * len(progress.plan) - progress.step
         seconds = left / pace + self.logbook.seconds_beside_steps * (self.settings.epochs - progress.epoch)
         pairs = zip(self.learner.losses[1:], (recent.values or ())[1:], strict=False)
@@ -222,27 +236,3 @@ class Loop:
             f"is kept in {shown(self.run)}; try a lower --lr (now {self.settings.lr:g}), a larger --batch-size, "
             "or pretrained weights"
         )
-
-
-class Readback:
-    """The latest losses that have reached the host, without ever waiting for the device."""
-
-    def __init__(self) -> None:
-        self.values: list[float] | None = None
-        self._waiting: tuple[Tensor, torch.cuda.Event | None] | None = None
-
-    def offer(self, losses: Tensor) -> None:
-        if self._waiting is not None:
-            copy, event = self._waiting
-            if event is not None and not event.query():
-                return
-            self.values = copy.tolist()
-        if losses.device.type == "cuda":
-            event = torch.cuda.Event()
-            copy = torch.empty(losses.shape, dtype=losses.dtype, pin_memory=True)
-            copy.copy_(losses, non_blocking=True)
-            event.record()
-            self._waiting = copy, event
-        else:
-            self._waiting = None
-            self.values = losses.tolist()

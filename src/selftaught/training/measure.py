@@ -15,6 +15,9 @@ from selftaught.training.health import PROBES, effective_rank, neighbors_kept, p
 from selftaught.training.interrupts import Interrupts
 from selftaught.training.progress import Reporter
 
+RECALLS = (1, 2, 4, 8, 10, 100)
+"""The k of Recall@k that any of the paper's tables has."""
+
 
 class Measurements:
     """Embeds images with the learner's network and draws numbers from that. Labels are used here alone."""
@@ -59,7 +62,7 @@ class Measurements:
         requests = [Request(self.labeled.path(i), "center") for i in range(len(self.labeled))]
         vectors = self._embed_all(requests, "evaluating", exact=True)["f"]
         try:
-            return score(vectors, self.labeled.classes()).row()
+            return score(vectors, self.labeled.classes(), RECALLS).row()
         except ValueError as error:
             raise SelftaughtError(f"{shown(self.labeled.root)} cannot be measured on: {error}") from None
 

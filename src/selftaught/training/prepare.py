@@ -1,17 +1,20 @@
 """What a run is made from: the images that can be read, the backbone, the device."""
 
 import logging
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.fabric import Fabric
-from torch import nn
+from torch import Tensor, nn
 
-from selftaught.data import ImageFolder, Skipped, check_skipped, find_images, skipped_table, unreadable
+from selftaught.data import ImageFolder, Skipped, check_skipped, joined, skipped_table, unreadable
+from selftaught.data.sources import open_images
 from selftaught.errors import SelftaughtError, shown
 from selftaught.files import write_atomically
+from selftaught.learners import LABELED
 from selftaught.networks import Backbone, Preprocessing, build_backbone
 from selftaught.recipes import Settings
 from selftaught.training.checkpoint import Progress
@@ -19,6 +22,31 @@ from selftaught.training.interrupts import Interrupts
 from selftaught.training.progress import Reporter
 
 SKIPPED = "skipped.csv"
+
+
+def open_training_images(saved: dict[str, Any]) -> ImageFolder:
+    """The images that a run is to learn from, as found on the disk."""
+    if saved["images"] is not None:
+        return open_images(saved["images"], "train")
+    labeled = open_images(saved["labeled"], "train")
+    labeled.labels()
+    return joined(labeled, open_images(saved["unlabeled"], "all"))
+
+
+def class_numbers(images: ImageFolder, method: str) -> Tensor | None:
+    """Each image's class as a number, -1 for those without label; None for a method without labels."""
+    if method not in LABELED:
+        return None
+    labels = images.labels() if images.given is None or method != "slade" else images.given
+    sizes = Counter(label for label in labels if label)
+    alone = sorted(label for label, size in sizes.items() if size == 1)
+    if alone:
+        raise SelftaughtError(
+            f"{len(alone)} of {len(sizes)} classes in {shown(images.root)} have one image only, such as "
+            f"{shown(alone[0])}: learning from labels takes two or more of each; add some, or remove the class"
+        )
+    numbers = {label: number for number, label in enumerate(sorted(sizes))}
+    return torch.tensor([numbers.get(label, -1) for label in labels])
 
 
 def readable_images(
@@ -30,8 +58,8 @@ def readable_images(
     interrupts: Interrupts,
 ) -> tuple[ImageFolder, ImageFolder | None]:
     """The images to train on, and those to measure on: all that can be read, or those of the checkpoint."""
-    images = find_images(saved["images"])
-    labeled = None if saved["eval"] is None else find_images(saved["eval"])
+    images = open_training_images(saved)
+    labeled = None if saved["eval"] is None else open_images(saved["eval"], "test")
     if labeled is not None:
         labeled.labels()
     if progress is not None:
@@ -41,7 +69,7 @@ def readable_images(
                 f"{len(gone)} of the run's {len(progress.files)} images are gone from {shown(images.root)}, "
                 f"such as {shown(gone[0])}: bring them back to resume"
             )
-        return ImageFolder(images.root, progress.files), labeled and labeled.only(progress.labeled)
+        return images.only(progress.files), labeled and labeled.only(progress.labeled)
     skipped = _check(images, "checking images", workers, reporter, interrupts)
     unscored = [] if labeled is None else _check(labeled, "checking --eval images", workers, reporter, interrupts)
     if skipped or unscored:

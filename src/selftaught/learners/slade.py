@@ -1,0 +1,49 @@
+"""SLADE, as far as STML's authors describe it: self-training with k-means pseudo labels."""
+
+import torch
+from torch import Tensor
+
+from selftaught.learners.kmeans import kmeans
+from selftaught.learners.learner import Learner
+from selftaught.learners.supervised import metric_loss
+from selftaught.method import class_batches
+from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
+from selftaught.recipes import Settings
+
+UNKNOWN = -1
+"""The class of an image without label, until it is given one."""
+
+
+class Slade(Learner):
+    """The multi-similarity loss on labels and on pseudo labels of the unlabeled images.
+
+    The teacher is the network that the run starts with: its embeddings of the unlabeled images are clustered once,
+    before the first epoch, and each cluster is a class from then on. (The published method also ranks pairs by their
+    similarity and learns basis vectors; that is not here.)
+    """
+
+    batch_head = "f"
+    losses = ("loss",)
+    groups_images = True
+
+    def __init__(self, encoder: Encoder, settings: Settings, classes: Tensor) -> None:
+        super().__init__()
+        assert settings.batch_size is not None
+        assert settings.clusters is not None
+        self.batch_size, self.per_class, self.clusters = settings.batch_size, settings.neighbors, settings.clusters
+        self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
+        self.criterion = metric_loss("multi-similarity", 0, settings.dim)
+        self.classes: Tensor
+        self.register_buffer("classes", classes)
+
+    def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
+        unlabeled = (self.classes == UNKNOWN).nonzero()[:, 0]
+        if len(unlabeled):
+            _, clusters = kmeans(embeddings[unlabeled], min(self.clusters, len(unlabeled)), generator)
+            self.classes[unlabeled] = self.classes.max() + 1 + clusters.to(self.classes)
+        return class_batches(self.classes.cpu(), self.batch_size, self.per_class, generator)
+
+    def forward(self, images: Tensor, ids: Tensor) -> dict[str, Tensor]:
+        embeddings = self.network(images)["f"]
+        with torch.autocast(images.device.type, enabled=False):
+            return {"loss": self.criterion(embeddings, self.classes[ids])}

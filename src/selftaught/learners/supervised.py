@@ -1,0 +1,87 @@
+"""Supervised metric learning: contrastive, multi-similarity and Proxy-Anchor loss, for reference and as a start."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from selftaught.errors import UsageError
+from selftaught.learners.learner import Learner
+from selftaught.method import class_batches
+from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
+from selftaught.recipes import Settings
+
+PROXY_RATE = 100
+"""How much faster proxies learn than heads, as in the published Proxy-Anchor."""
+
+
+class Supervised(Learner):
+    """One loss on labeled images, in class-balanced batches.
+
+    With ``both_heads`` the loss is also applied to g: the mean over both heads, which makes a start for STML.
+    The embeddings are of length 1, as all three losses want them.
+    """
+
+    batch_head = "f"
+    losses = ("loss",)
+    groups_images = True
+
+    def __init__(self, encoder: Encoder, settings: Settings, classes: Tensor) -> None:
+        super().__init__()
+        assert settings.batch_size is not None
+        self.batch_size, self.per_class = settings.batch_size, settings.neighbors
+        features = encoder.features
+        heads = {"f": linear_head(features, settings.dim)}
+        if settings.both_heads:
+            heads["g"] = linear_head(features, features)
+        self.network = EmbeddingNetwork(encoder, heads, normalize=True)
+        count = int(classes.max()) + 1
+        self.criteria = nn.ModuleDict(
+            {name: metric_loss(settings.method, count, head.out_features) for name, head in heads.items()}
+        )
+        self.classes: Tensor
+        self.register_buffer("classes", classes)
+
+    def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002
+        return class_batches(self.classes.cpu(), self.batch_size, self.per_class, generator)
+
+    def forward(self, images: Tensor, ids: Tensor) -> dict[str, Tensor]:
+        embeddings, classes = self.network(images), self.classes[ids]
+        with torch.autocast(images.device.type, enabled=False):
+            parts = [criterion(embeddings[name], classes) for name, criterion in self.criteria.items()]
+        return {"loss": torch.stack(parts).mean()}
+
+    def extra_groups(self, head_lr: float) -> list[dict[str, Any]]:
+        proxies = list(self.criteria.parameters())
+        return [{"params": proxies, "lr": PROXY_RATE * head_lr}] if proxies else []
+
+
+class MetricLoss(nn.Module):
+    """A loss of pytorch-metric-learning, with the pairs that its miner picks if it has one."""
+
+    def __init__(self, loss: nn.Module, miner: Callable[[Tensor, Tensor], Any] | None = None) -> None:
+        super().__init__()
+        self.loss, self._miner = loss, miner
+
+    def forward(self, embeddings: Tensor, classes: Tensor) -> Tensor:
+        pairs = () if self._miner is None else (self._miner(embeddings, classes),)
+        loss: Tensor = self.loss(embeddings, classes, *pairs)
+        return loss
+
+
+def metric_loss(name: str, classes: int, dim: int) -> MetricLoss:
+    """A loss by name, with the settings it was published with."""
+    try:
+        from pytorch_metric_learning import losses, miners
+    except ImportError:
+        raise UsageError(
+            "supervised losses come from pytorch-metric-learning: pip install 'selftaught[research]'"
+        ) from None
+    if name == "contrastive":
+        return MetricLoss(losses.ContrastiveLoss(pos_margin=0, neg_margin=0.5))
+    if name == "multi-similarity":
+        return MetricLoss(losses.MultiSimilarityLoss(alpha=2, beta=50, base=0.5), miners.MultiSimilarityMiner(0.1))
+    if name == "proxy-anchor":
+        return MetricLoss(losses.ProxyAnchorLoss(classes, dim, margin=0.1, alpha=32))
+    raise ValueError(f"there is no supervised loss {name!r}")

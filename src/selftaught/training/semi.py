@@ -1,0 +1,70 @@
+"""Semi-supervised training (Section 4.2): a supervised stage, then STML on all images from where that ended.
+
+The first stage is a run of its own in the run's folder. The second is the run itself.
+"""
+
+import shutil
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from selftaught.embedder import DESCRIPTION
+from selftaught.errors import SelftaughtError, shown
+from selftaught.recipes import Settings, from_saved
+from selftaught.training.checkpoint import CHECKPOINT, load_checkpoint
+from selftaught.training.saved import SETTINGS, read_settings, write_settings
+
+SUPERVISED = "supervised"
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where the second stage begins."""
+
+    saved: dict[str, Any]
+    """The first stage's settings file, which names the backbone."""
+    network: dict[str, Tensor]
+
+
+def first_stage(run: Path, saved: dict[str, Any], requested: Settings) -> tuple[Path, dict[str, Any], Settings] | None:
+    """The supervised stage of a run, to be trained: its folder, what is saved of it, its settings; None if done."""
+    stage = run / SUPERVISED
+    if (run / CHECKPOINT).exists() or (stage / DESCRIPTION).exists():
+        return None
+    if (stage / SETTINGS).is_file():
+        found = read_settings(stage)
+        own_settings = from_saved(found["requested"])
+        return stage, found, replace(own_settings, device=requested.device, workers=requested.workers)
+    epochs = requested.supervised_epochs
+    supervised = replace(requested, method="multi-similarity", both_heads=True, epochs=epochs, snapshots=0)
+    own = {**saved, "images": saved["labeled"], "labeled": None, "unlabeled": None, "requested": asdict(supervised)}
+    stage.mkdir(exist_ok=True)
+    write_settings(stage, own)
+    return stage, own, supervised
+
+
+def started_network(run: Path, saved: dict[str, Any]) -> Start | None:
+    """What the supervised stage has learned; None for a run without one."""
+    if saved["labeled"] is None:
+        return None
+    stage = run / SUPERVISED
+    state = load_checkpoint(stage)
+    if state is None:
+        raise SelftaughtError(f"the supervised stage in {shown(stage)} has lost its checkpoint: start the run again")
+    prefix = "network."
+    learner = state[0]["learner"]
+    network = {name.removeprefix(prefix): tensor for name, tensor in learner.items() if name.startswith(prefix)}
+    return Start(read_settings(stage), network)
+
+
+def begun(run: Path) -> bool:
+    """Whether there is anything to go on with, in either stage."""
+    return any((folder / CHECKPOINT).exists() for folder in (run, run / SUPERVISED))
+
+
+def forget_first_stage(run: Path) -> None:
+    """Remove a supervised stage that has not begun."""
+    if not begun(run):
+        shutil.rmtree(run / SUPERVISED, ignore_errors=True)

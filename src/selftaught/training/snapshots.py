@@ -1,0 +1,88 @@
+"""Networks kept along the way of a run, for the figures that show how it went."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from safetensors.torch import load_file, save
+
+from selftaught.errors import SelftaughtError, shown
+from selftaught.files import write_atomically
+from selftaught.learners import STML, Learner
+from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, build_backbone
+from selftaught.networks.model import HEADS
+from selftaught.recipes import Settings, from_saved
+
+FOLDER = "snapshots"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run's networks after some epoch, ready to embed."""
+
+    student: EmbeddingNetwork
+    teacher: EmbeddingNetwork | None
+    """STML's; other methods have none."""
+    settings: Settings
+    preprocessing: Preprocessing
+
+
+def write_snapshot(run: Path, epoch: int, learner: Learner) -> None:
+    """Keep the networks of a learner."""
+    networks = {"student": learner.network} | ({"teacher": learner.teacher} if isinstance(learner, STML) else {})
+    state = {
+        f"{kind}.{name}": tensor.detach().cpu().contiguous()
+        for kind, network in networks.items()
+        for name, tensor in network.state_dict().items()
+    }
+    (run / FOLDER).mkdir(exist_ok=True)
+    about = {"head": learner.head, "normalize": str(learner.network.normalize)}
+    write_atomically(_file(run, epoch), save(state, metadata=about))
+
+
+def kept(run: Path) -> list[int]:
+    """The epochs whose networks a run has kept, in order; 0 is before training."""
+    names = [re.fullmatch(r"epoch-(\d+)\.safetensors", path.name) for path in (run / FOLDER).glob("*")]
+    return sorted(int(name[1]) for name in names if name)
+
+
+def load_snapshot(run: Path, epoch: int, device: torch.device) -> Snapshot:
+    """A run's networks after some epoch that it has kept."""
+    file = _file(run, epoch)
+    try:
+        saved: dict[str, Any] = json.loads((run / "settings.json").read_text("utf-8", "surrogateescape"))
+        state = load_file(file)
+        with safetensors.safe_open(file, "pt") as opened:
+            about = opened.metadata()
+        preprocessing = Preprocessing(**saved["preprocessing"])
+        networks = {}
+        for kind in ("student", "teacher"):
+            own = {name.removeprefix(f"{kind}."): t for name, t in state.items() if name.startswith(f"{kind}.")}
+            if own:
+                encoder = Encoder(build_backbone(saved["backbone"], "none").module, preprocessing)
+                dims = {head: _dim(own, head) for head in ("f", "g") if _dim(own, head)}
+                heads = {
+                    h: HEADS[about["head"] if h == "f" else "linear"](encoder.features, d) for h, d in dims.items()
+                }
+                network = EmbeddingNetwork(encoder, heads, normalize=about["normalize"] == "True")
+                network.load_state_dict(own)
+                networks[kind] = network.to(device).eval()
+        settings = from_saved(saved["settings"])
+    except (OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise SelftaughtError(f"cannot load the networks in {shown(file)}: {reason}") from None
+    return Snapshot(networks["student"], networks.get("teacher"), settings, preprocessing)
+
+
+def _file(run: Path, epoch: int) -> Path:
+    return run / FOLDER / f"epoch-{epoch:03d}.safetensors"
+
+
+def _dim(state: dict[str, torch.Tensor], head: str) -> int:
+    """The size of a head's embedding: that of the last layer's bias; 0 if there is no such head."""
+    biases = [tensor for name, tensor in state.items() if re.fullmatch(rf"heads\.{head}(\.\d+)?\.bias", name)]
+    return len(biases[-1]) if biases else 0

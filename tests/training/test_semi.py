@@ -1,0 +1,152 @@
+"""Semi-supervised training: two stages, one command, resumable in either."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from conftest import TINY, draw_photos
+from selftaught import Embedder, train
+from selftaught.errors import SelftaughtError, UsageError
+from selftaught.training import loop as loop_module
+from selftaught.training.checkpoint import load_checkpoint
+
+pytest.importorskip("pytorch_metric_learning")
+SEMI: dict[str, Any] = TINY | {"epochs": 2, "supervised_epochs": 2, "freeze_batch_norm": False, "quiet": True}
+
+
+@pytest.fixture(scope="module")
+def halves(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Four labeled classes, and images without labels."""
+    place = tmp_path_factory.mktemp("halves")
+    labeled = draw_photos(place / "labeled", classes=4, photos=4)
+    unlabeled = place / "unlabeled"
+    unlabeled.mkdir()
+    for number, photo in enumerate(sorted(draw_photos(place / "more", classes=5, photos=4).rglob("*.jpg"))):
+        shutil.copy(photo, unlabeled / f"{number}.jpg")
+    return labeled, unlabeled
+
+
+def rows(run: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_second_stage_learns_from_all_images_starting_where_the_first_ended(
+    halves: tuple[Path, Path], tmp_path: Path
+) -> None:
+    labeled, unlabeled = halves
+    run = tmp_path / "run"
+    train(labeled=labeled, unlabeled=unlabeled, out=run, eval=labeled, **SEMI | {"epochs": 0})
+    first, second = load_checkpoint(run / "supervised"), load_checkpoint(run)
+    assert first is not None
+    assert second is not None
+    assert len(first[1].files) == 16
+    assert len(second[1].files) == 36
+    ended = {k: v for k, v in first[0]["learner"].items() if k.startswith("network.")}
+    began = second[0]["learner"]
+    assert {"network.heads.f.weight", "network.heads.g.weight"} < set(ended)
+    for name, tensor in ended.items():
+        assert torch.equal(tensor, began[name])
+        if not name.startswith("network.heads.f"):  # the teacher has no f
+            assert torch.equal(tensor, began[name.replace("network.", "teacher.", 1)])
+
+
+def test_the_finished_model_is_that_of_the_second_stage_with_the_papers_settings(
+    halves: tuple[Path, Path], tmp_path: Path
+) -> None:
+    labeled, unlabeled = halves
+    run = tmp_path / "run"
+    train(labeled=labeled, unlabeled=unlabeled, out=run, eval=labeled, **SEMI)
+    saved = json.loads((run / "settings.json").read_text())
+    assert (saved["settings"]["sigma"], saved["settings"]["momentum"]) == (2.0, 0.9999)
+    assert saved["settings"]["method"] == "stml"
+    stage = json.loads((run / "supervised" / "settings.json").read_text())
+    assert (stage["settings"]["method"], stage["settings"]["both_heads"]) == ("multi-similarity", True)
+    assert Embedder.load(run).metric == "euclidean"
+    assert Embedder.load(run / "supervised").metric == "cosine"
+    assert len(rows(run)) == len(rows(run / "supervised")) == 2
+
+
+@pytest.mark.parametrize("stopped_in", ["supervised", "run"])
+def test_a_run_stopped_in_either_stage_goes_on_to_the_same_result(
+    halves: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped_in: str
+) -> None:
+    labeled, unlabeled = halves
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    train(labeled=labeled, unlabeled=unlabeled, out=whole, eval=labeled, **SEMI)
+    finish = loop_module.Loop._finish_epoch
+
+    def stop(loop: loop_module.Loop, progress: Any) -> None:
+        finish(loop, progress)
+        if (loop.run.name == "supervised") == (stopped_in == "supervised"):
+            raise SelftaughtError("pulled the plug")
+
+    monkeypatch.setattr(loop_module.Loop, "_finish_epoch", stop)
+    with pytest.raises(SelftaughtError, match=f"--resume {broken}$"):
+        train(labeled=labeled, unlabeled=unlabeled, out=broken, eval=labeled, **SEMI)
+    monkeypatch.setattr(loop_module.Loop, "_finish_epoch", finish)
+    train(resume=broken, quiet=True)
+    assert (broken / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+    assert (broken / "supervised" / "metrics.jsonl").read_bytes() == (
+        whole / "supervised" / "metrics.jsonl"
+    ).read_bytes()
+
+
+def test_slade_labels_the_unlabeled_images_by_clusters_once(halves: tuple[Path, Path], tmp_path: Path) -> None:
+    labeled, unlabeled = halves
+    run = tmp_path / "run"
+    train(labeled=labeled, unlabeled=unlabeled, out=run, method="slade", clusters=3, **SEMI)
+    state = load_checkpoint(run)
+    assert state is not None
+    classes = state[0]["learner"]["classes"]
+    assert classes[:16].tolist() == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
+    assert set(classes[16:].tolist()) == {4, 5, 6}
+    assert Embedder.load(run).metric == "cosine"
+
+
+def test_labels_are_not_looked_at_in_the_second_stage(halves: tuple[Path, Path], tmp_path: Path) -> None:
+    labeled, unlabeled = halves
+    run = tmp_path / "run"
+    train(labeled=labeled, unlabeled=unlabeled, out=run, **SEMI | {"epochs": 0})
+    first, second = load_checkpoint(run / "supervised"), load_checkpoint(run)
+    assert first is not None
+    assert second is not None
+    assert "classes" in first[0]["learner"]
+    assert "classes" not in second[0]["learner"]
+
+
+def test_one_of_the_two_folders_alone_is_misuse(halves: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="both --labeled and --unlabeled"):
+        train(labeled=halves[0], out=tmp_path / "run", **SEMI)
+    with pytest.raises(UsageError, match="no other folder"):
+        train(halves[1], labeled=halves[0], unlabeled=halves[1], out=tmp_path / "run", **SEMI)
+    assert not (tmp_path / "run").exists()
+
+
+def test_methods_that_do_not_fit_are_refused(halves: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="for the methods stml and slade"):
+        train(labeled=halves[0], unlabeled=halves[1], out=tmp_path / "run", method="moco", **SEMI)
+    with pytest.raises(UsageError, match="needs --labeled and --unlabeled"):
+        train(halves[0], out=tmp_path / "run", method="slade", **SEMI)
+
+
+def test_labels_that_are_missing_or_alone_are_told_before_anything_is_written(
+    halves: tuple[Path, Path], tmp_path: Path
+) -> None:
+    labeled, unlabeled = halves
+    out = tmp_path / "run"
+    with pytest.raises(SelftaughtError, match="has no class folders"):
+        train(labeled=unlabeled, unlabeled=labeled, out=out, **SEMI)
+    with pytest.raises(SelftaughtError, match="has no class folders"):
+        train(unlabeled, out=out, method="multi-similarity", **SEMI)
+    odd = shutil.copytree(labeled, tmp_path / "odd")
+    (odd / "alone").mkdir()
+    Image.new("RGB", (64, 64)).save(odd / "alone" / "1.jpg")
+    for call in ({"labeled": odd, "unlabeled": unlabeled}, {"images": odd, "method": "proxy-anchor"}):
+        with pytest.raises(SelftaughtError, match=r"1 of 5 classes .* have one image only, such as alone"):
+            train(out=out, **call, **SEMI)
+    assert not out.exists()
