@@ -1,0 +1,28 @@
+"""The paper's figures from a run."""
+
+from pathlib import Path
+
+from selftaught.data.sources import open_images
+from selftaught.embedder import choose_device
+from selftaught.errors import UsageError, shown
+from selftaught.reproduce.figures import draw_figures
+from selftaught.training.progress import Reporter
+
+
+def figures(run: Path, data: str, out: Path | None, device: str, seed: int, allow_skipped: bool) -> None:
+    if not run.is_dir():
+        raise UsageError(f"there is no run {shown(run)}")
+    images = open_images(data, "test")
+    written, left_out = draw_figures(
+        run,
+        images,
+        out or run / "figures",
+        choose_device(device),
+        seed=seed,
+        allow_skipped=allow_skipped,
+        reporter=Reporter(),
+    )
+    for path in written:
+        print(shown(path))
+    for line in left_out:
+        print(line)

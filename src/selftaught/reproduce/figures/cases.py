@@ -1,0 +1,120 @@
+"""The four cases of relation between two images: which of the two similarities is high."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from PIL import Image, ImageFont
+from torch import Tensor
+
+from selftaught.report import Tile, contact_sheet
+from selftaught.report.sheet import INK, Frame
+from selftaught.report.text import font, text_line
+from selftaught.reproduce.figures.files import above, save_picture, save_table
+from selftaught.reproduce.figures.gallery import Gallery, evenly
+from selftaught.reproduce.figures.observe import Observation
+from selftaught.reproduce.figures.relations import NAMES, Relations, pairs
+
+HIGH, LOW = 0.9, 0.75
+"""Quantiles over the pairs of a batch: a similarity is high in the top tenth, low in the lower three quarters."""
+CASES: Mapping[str, tuple[str, bool, bool]] = {
+    "a": ("only the pairwise similarity is high", True, False),
+    "b": ("both similarities are high", True, True),
+    "c": ("both similarities are low", False, False),
+    "d": ("only the contextual similarity is high", False, True),
+}
+"""Per case its words, and whether the pairwise and the contextual similarity are high in it."""
+SHOWN = 6
+TILE = 144
+
+
+def find_cases(relations: Relations) -> dict[str, Tensor]:
+    """Which pairs belong to each case, as positions into :func:`pairs`, by rising contextualized similarity.
+
+    High is at or above the HIGH quantile of all pairs, low at or below the LOW quantile; a pair with a value
+    between the two belongs to no case. Where so many pairs are equal that the quantiles are too, nothing is high.
+    """
+    first, second = pairs(relations)
+    sides = []
+    for name in ("pairwise", "contextual"):
+        values = getattr(relations, name)[first, second].double()
+        low, high = torch.quantile(values, torch.tensor([LOW, HIGH], dtype=torch.float64)).tolist()
+        sides.append({True: (values >= high) & (values > low), False: values <= low})
+    w = relations.contextualized[first, second]
+    found = {}
+    for case, (_, pairwise, contextual) in CASES.items():
+        members = (sides[0][pairwise] & sides[1][contextual]).nonzero()[:, 0]
+        found[case] = members[w[members].argsort(stable=True)]
+    return found
+
+
+def draw_cases(gallery: Gallery, seen: Sequence[Observation], out: Path) -> list[Path]:
+    """Pairs of images from one batch after the last epoch, one above the other, evenly spaced by w within each case."""
+    last = seen[-1]
+    assert last.lesson is not None
+    relations = last.lesson.relations
+    first, second = pairs(relations)
+    sheets: list[Image.Image] = []
+    rows: list[list[object]] = []
+    for case, members in find_cases(relations).items():
+        one, other = relations.ids[first[members]], relations.ids[second[members]]
+        same = gallery.classes[one] == gallery.classes[other]
+        chosen = evenly(SHOWN, len(members))
+        shown = [_pair(gallery, relations, int(first[m]), int(second[m])) for m in members[chosen]]
+        sheets.append(_sheet(gallery, f"({case}) {CASES[case][0].capitalize()}: {_share(same)}", shown))
+        rows += [[case, *_row(gallery, pair)] for pair in shown]
+    picture, table = out / "cases.png", out / "cases.csv"
+    note = f"High: the top {1 - HIGH:.0%} of the batch's pairs. Low: the lower {LOW:.0%}. w is the mean of wᴾ and wᶜ."
+    save_picture(picture, above([*sheets, _line(note, font(TILE // 12))]))
+    save_table(table, ["case", "path", "label", "other_path", "other_label", *NAMES, "same_class"], rows)
+    return [picture, table]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two images, and their similarities by name."""
+
+    one: int
+    other: int
+    w: Mapping[str, float]
+    same: bool
+
+
+def _pair(gallery: Gallery, relations: Relations, first: int, second: int) -> Pair:
+    one, other = int(relations.ids[first]), int(relations.ids[second])
+    w = {name: float(getattr(relations, name)[first, second]) for name in NAMES}
+    return Pair(one, other, w, gallery.labels[one] == gallery.labels[other])
+
+
+def _row(gallery: Gallery, pair: Pair) -> list[object]:
+    files, labels = gallery.images.files, gallery.labels
+    images = [files[pair.one], labels[pair.one], files[pair.other], labels[pair.other]]
+    return [*images, *pair.w.values(), int(pair.same)]
+
+
+def _share(same: Tensor) -> str:
+    if not len(same):
+        return "no such pair"
+    return f"{'1 pair' if len(same) == 1 else f'{len(same):,} pairs'}, {float(same.double().mean()):.0%} of one class"
+
+
+def _sheet(gallery: Gallery, heading: str, shown: Sequence[Pair]) -> Image.Image:
+    if not shown:
+        return _line(heading, font(TILE // 9, bold=True))
+    upper, lower = [], []
+    for pair in shown:
+        frame: Frame = "right" if pair.same else "wrong"
+        both = f"wᴾ {pair.w['pairwise']:.2f}  wᶜ {pair.w['contextual']:.2f}"
+        upper.append(Tile(gallery.paths[pair.one], both, frame))
+        lower.append(Tile(gallery.paths[pair.other], f"w {pair.w['contextualized']:.2f}", frame))
+    return contact_sheet([upper, lower], headings={0: heading}, tile=TILE)
+
+
+def _line(text: str, face: ImageFont.FreeTypeFont) -> Image.Image:
+    """A line with room around it, in line with the sheets."""
+    gap = TILE // 10
+    text_only = text_line(text, face, SHOWN * (TILE + gap) - gap, INK)
+    line = Image.new("RGB", (text_only.width + 2 * gap, text_only.height + 2 * gap), "white")
+    line.paste(text_only, (gap, gap))
+    return line

@@ -1,0 +1,149 @@
+"""All figures of a run, from the networks it has kept and labeled images."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from selftaught.data import ImageFolder, Reader, Views, available_cores, check_skipped, unreadable
+from selftaught.errors import SelftaughtError, UsageError, shown
+from selftaught.reproduce.figures.auroc import draw_auroc
+from selftaught.reproduce.figures.cases import draw_cases
+from selftaught.reproduce.figures.gallery import Gallery
+from selftaught.reproduce.figures.most_similar import draw_most_similar
+from selftaught.reproduce.figures.observe import Observation, Observer, cost
+from selftaught.reproduce.figures.retrievals import draw_retrievals, milestones
+from selftaught.reproduce.figures.scatter import draw_scatter
+from selftaught.reproduce.figures.tsne import draw_tsne
+from selftaught.training.progress import Reporter
+from selftaught.training.snapshots import Snapshot, kept, load_snapshot
+
+FEW_IMAGES = 64
+"""Fewer images than this are read without starting processes for it."""
+HOW = "selftaught train … --snapshots 10 keeps them"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure by name, and what it cannot be drawn without."""
+
+    name: str
+    draw: Callable[[Gallery, Sequence[Observation], Path], list[Path]]
+    teacher: bool = False
+    course: bool = False
+    """Needs networks of at least two epochs."""
+    module: str | None = None
+
+
+FIGURES = (
+    Figure("auroc", draw_auroc, teacher=True, course=True),
+    Figure("similarities", draw_scatter, teacher=True),
+    Figure("cases", draw_cases, teacher=True),
+    Figure("most-similar", draw_most_similar, teacher=True),
+    Figure("tsne", draw_tsne, course=True, module="sklearn"),
+    Figure("retrievals", draw_retrievals, course=True),
+)
+
+
+def draw_figures(
+    run: Path,
+    images: ImageFolder,
+    out: Path,
+    device: torch.device,
+    *,
+    seed: int = 0,
+    allow_skipped: bool = False,
+    reporter: Reporter | None = None,
+) -> tuple[list[Path], list[str]]:
+    """Draw every figure that the run's networks allow, each as a PNG with its numbers as CSV.
+
+    Args:
+        run: a run that kept its networks on the way.
+        images: labeled ones; the figures show how the networks see them.
+        out: the folder to write into; what it has of the same names is replaced.
+        seed: of the batches and the random views.
+        allow_skipped: go on if over 5 % of the images are unreadable.
+
+    Returns:
+        The files written, and a sentence for each figure that is left out.
+    """
+    reporter = reporter or Reporter(quiet=True)
+    epochs = kept(run)
+    if not epochs:
+        raise SelftaughtError(f"{shown(run)} has kept no networks to draw figures from: {HOW}")
+    Gallery(images).check()
+    gallery = _readable(images, allow_skipped, reporter)
+    last = load_snapshot(run, epochs[-1], device)
+    wanted, left_out = _possible(epochs, last)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{shown(out)} cannot be the folder of figures ({error.strerror}): give another --out"
+        ) from None
+    seen = _observe_all(run, epochs, last, gallery, device, seed, reporter)
+    written = []
+    with reporter.work("drawing figures", len(wanted)) as tell:
+        for figure in wanted:
+            written += figure.draw(gallery, seen, out)
+            tell(1, "")
+    return written, left_out
+
+
+def _possible(epochs: Sequence[int], last: Snapshot) -> tuple[list[Figure], list[str]]:
+    wanted, left_out = [], []
+    for figure in FIGURES:
+        if figure.teacher and last.teacher is None:
+            reason = "the run's method has no teacher; draw it from a run of --method stml with --snapshots 10"
+        elif figure.course and len(epochs) < 2:
+            reason = f"it needs networks of two epochs, and the run has kept only those of epoch {epochs[0]}; {HOW}"
+        elif figure.module and find_spec(figure.module) is None:
+            reason = "it needs scikit-learn: pip install 'selftaught[research]'"
+        else:
+            wanted.append(figure)
+            continue
+        left_out.append(f"{figure.name} is left out: {reason}")
+    return wanted, left_out
+
+
+def _readable(images: ImageFolder, allow_skipped: bool, reporter: Reporter) -> Gallery:
+    with reporter.work("checking images", len(images)) as tell:
+        skipped = unreadable(images, _workers(len(images)), lambda more: tell(more, ""))
+    if skipped:
+        check_skipped(images, skipped, allow=allow_skipped)
+        reporter.say(f"left out {len(skipped)} images that cannot be read, such as {shown(skipped[0].path)}")
+    gallery = Gallery(images.without(skipped))
+    gallery.check()
+    return gallery
+
+
+def _observe_all(
+    run: Path,
+    epochs: Sequence[int],
+    last: Snapshot,
+    gallery: Gallery,
+    device: torch.device,
+    seed: int,
+    reporter: Reporter,
+) -> list[Observation]:
+    shown_epochs = milestones(epochs)
+    teacher = last.teacher is not None
+    steps = {e: cost(len(gallery), last.settings, vectors=e in shown_epochs, teacher=teacher) for e in epochs}
+    p = last.preprocessing
+    reader = Reader(Views(p.size, p.resize, p.squash, last.settings.crop_scale), _workers(len(gallery)))
+    try:
+        with reporter.work("embedding images with the networks of each epoch", sum(steps.values())) as tell:
+            observer = Observer(gallery, reader, device, seed, lambda more: tell(more, ""))
+            return [
+                observer.observe(load_snapshot(run, epoch, device), epoch, vectors=epoch in shown_epochs)
+                for epoch in epochs
+                if steps[epoch]
+            ]
+    finally:
+        reader.close()
+
+
+def _workers(images: int) -> int:
+    return 0 if images < FEW_IMAGES else min(available_cores(), 16)

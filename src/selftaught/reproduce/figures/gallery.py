@@ -1,0 +1,82 @@
+"""The labeled images that the figures show, and which of them."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from selftaught.data import ImageFolder
+from selftaught.errors import SelftaughtError, shown
+
+
+def evenly(count: int, of: int) -> list[int]:
+    """``count`` of the numbers below ``of``, evenly spaced; all of them if there are no more.
+
+    Example:
+        >>> evenly(3, 12)
+        [2, 6, 10]
+    """
+    count = min(count, of)
+    return [(2 * i + 1) * of // (2 * count) for i in range(count)]
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Images with labels; nothing here depends on how well a model does on them."""
+
+    images: ImageFolder
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @cached_property
+    def labels(self) -> Sequence[str]:
+        return self.images.labels()
+
+    @cached_property
+    def classes(self) -> Tensor:
+        """n, the labels as numbers."""
+        return torch.tensor(self.images.classes())
+
+    @cached_property
+    def paths(self) -> list[Path]:
+        return [Path(self.images.path(i)) for i in range(len(self))]
+
+    @cached_property
+    def _sizes(self) -> Counter[str]:
+        return Counter(self.labels)
+
+    def with_company(self, indices: Sequence[int]) -> list[int]:
+        """Those of the images whose class has another image: the only ones that can be retrieved rightly."""
+        return [i for i in indices if self._sizes[self.labels[i]] > 1]
+
+    def queries(self, count: int) -> list[int]:
+        """Evenly spaced images, each of a class with another image."""
+        able = self.with_company(range(len(self)))
+        return [able[i] for i in evenly(count, len(able))]
+
+    def sample(self, limit: int, fewest_classes: int) -> list[int]:
+        """At most about ``limit`` images: whole classes, evenly spaced, or the first images of large ones."""
+        names = sorted(self._sizes)
+        fitting = limit * len(names) // len(self)
+        chosen = evenly(max(1, fewest_classes, fitting), len(names))
+        room = {names[i]: max(1, limit // len(chosen)) for i in chosen}
+        picked = []
+        for index, label in enumerate(self.labels):
+            if room.get(label, 0) > 0:
+                room[label] -= 1
+                picked.append(index)
+        return picked
+
+    def check(self) -> None:
+        """An error if there is nothing to tell apart, or nothing to find."""
+        sizes = self._sizes
+        if len(sizes) < 2 or max(sizes.values()) < 2:
+            raise SelftaughtError(
+                f"figures need at least two classes, one of them with two images, but {shown(self.images.root)} "
+                f"has {len(self)} images of {len(sizes)} classes"
+            )

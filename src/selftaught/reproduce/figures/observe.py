@@ -1,0 +1,111 @@
+"""What a run's networks make of the images, at each epoch that was kept."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from selftaught.data import Reader, Request, View, view_seed
+from selftaught.data.passes import embed_files
+from selftaught.errors import ImageError, SelftaughtError, shown
+from selftaught.method.batches import neighbor_batches
+from selftaught.networks import EmbeddingNetwork
+from selftaught.recipes import Settings
+from selftaught.reproduce.figures.gallery import Gallery
+from selftaught.reproduce.figures.relations import NAMES, VIEWS, Relations, aurocs, between_images, relate
+from selftaught.training.snapshots import Snapshot
+
+BATCHES = 10
+"""Batches that the AUROC is the mean over."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """Step 2 on nearest-neighbor batches of the images."""
+
+    auroc: dict[str, float]
+    """Of each similarity, the mean over the batches."""
+    queries: list[int]
+    """The images that the first batch was built around."""
+    relations: Relations
+    """The similarities in the first batch, one row per image."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One epoch: the embeddings f of the whole images (n×d, where asked for), and step 2 (where there is a teacher)."""
+
+    epoch: int
+    vectors: Tensor | None
+    lesson: Lesson | None
+
+    @property
+    def title(self) -> str:
+        return "Before training" if self.epoch == 0 else f"After epoch {self.epoch}"
+
+
+class Observer:
+    """Shows the gallery's images to networks."""
+
+    def __init__(
+        self, gallery: Gallery, reader: Reader, device: torch.device, seed: int, advance: Callable[[int], None]
+    ) -> None:
+        self.gallery, self.reader, self.device = gallery, reader, device
+        self.seed, self.advance = seed, advance
+
+    def observe(self, snapshot: Snapshot, epoch: int, *, vectors: bool) -> Observation:
+        f = self._all(snapshot.student, "f", "center").cpu() if vectors else None
+        lesson = None
+        if snapshot.teacher is not None:
+            batches = self._batches(self._all(snapshot.student, "g", "squash"), snapshot.settings)
+            lesson = self._lesson(snapshot.teacher, batches, snapshot.settings)
+        return Observation(epoch, f, lesson)
+
+    def _batches(self, embeddings: Tensor, settings: Settings) -> Tensor:
+        """BATCHES×batch_size; the same queries at every epoch, each with its neighbors of then."""
+        size = fitting_batch(len(self.gallery), settings)
+        generator = torch.Generator().manual_seed(self.seed)
+        drawn = neighbor_batches(embeddings, size, settings.neighbors, generator)
+        while len(drawn) < BATCHES:
+            drawn = torch.cat([drawn, neighbor_batches(embeddings, size, settings.neighbors, generator)])
+        return drawn[:BATCHES]
+
+    def _lesson(self, teacher: EmbeddingNetwork, batches: Tensor, settings: Settings) -> Lesson:
+        requests = [
+            Request(self.gallery.images.path(index), "random", view_seed(self.seed, step, position))
+            for step, batch in enumerate(batches.tolist())
+            for position, index in enumerate(batch)
+        ]
+        rows = self._embed(teacher, requests)["g"].cpu().split(VIEWS * batches.shape[1])
+        related = [relate(g, batch.repeat_interleave(VIEWS), settings) for g, batch in zip(rows, batches, strict=True)]
+        each = [aurocs(relations, self.gallery.classes) for relations in related]
+        means = {name: float(torch.tensor([row[name] for row in each]).nanmean()) for name in NAMES}
+        return Lesson(means, batches[0, :: settings.neighbors].tolist(), between_images(related[0]))
+
+    def _all(self, network: EmbeddingNetwork, head: str, view: View) -> Tensor:
+        return self._embed(network, [Request(str(path), view) for path in self.gallery.paths])[head]
+
+    def _embed(self, network: EmbeddingNetwork, requests: list[Request]) -> dict[str, Tensor]:
+        network.eval()
+        heads, failures = embed_files(network, self.reader, requests, device=self.device, advance=self.advance)
+        if failures:
+            index, reason = failures[0]
+            raise ImageError(f"{shown(requests[index].path)} could be read before and cannot be now ({reason})")
+        return heads
+
+
+def fitting_batch(images: int, settings: Settings) -> int:
+    """The run's batch size, or the largest that so many images allow."""
+    k = settings.neighbors
+    if images < 2 * k:
+        raise SelftaughtError(
+            f"{images} images are too few for the figures: the run's batches, of {k} images per query, "
+            f"need at least {2 * k}"
+        )
+    return min(settings.batch_size or images, images) // k * k
+
+
+def cost(images: int, settings: Settings, *, vectors: bool, teacher: bool) -> int:
+    """How many image files one observation reads."""
+    return images * (vectors + teacher) + (BATCHES * fitting_batch(images, settings) if teacher else 0)

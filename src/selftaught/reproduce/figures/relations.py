@@ -1,0 +1,79 @@
+"""Step 2 of the method in one batch of labeled images: what its similarities say, and how right they are."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from selftaught.method.similarity import contextual_part, pairwise_similarity
+from selftaught.recipes import Settings
+
+VIEWS = 2
+NAMES = {"pairwise": "pairwise", "contextual": "contextual", "contextualized": "contextualized"}
+"""The three similarities: w^P (Eq. 5), w^C (Eq. 9) and w (Eq. 10)."""
+
+
+@dataclass(frozen=True)
+class Relations:
+    """The similarities of n rows, each n×n."""
+
+    ids: Tensor
+    """n, which image a row shows."""
+    pairwise: Tensor
+    contextual: Tensor
+    contextualized: Tensor
+
+
+def relate(teacher: Tensor, ids: Tensor, settings: Settings) -> Relations:
+    """The similarities that a run with these settings computes from the teacher's n×d embeddings of a batch."""
+    pairwise = pairwise_similarity(teacher, settings.sigma)
+    k = VIEWS * settings.neighbors
+    contextual = contextual_part(pairwise, k, ids if settings.group_views else None)
+    return Relations(ids, pairwise, contextual, (pairwise + contextual) / 2)
+
+
+def between_images(relations: Relations) -> Relations:
+    """One row per image instead of one per view: the mean over all views of the two."""
+    ids, rows = relations.ids.unique(return_inverse=True)
+    share = torch.zeros(len(ids), len(rows), dtype=relations.pairwise.dtype, device=rows.device)
+    share[rows, torch.arange(len(rows), device=rows.device)] = 1
+    share /= share.sum(1, keepdim=True)
+    means = {name: share @ getattr(relations, name) @ share.T for name in NAMES}
+    return Relations(ids, **means)
+
+
+def pairs(relations: Relations) -> tuple[Tensor, Tensor]:
+    """Each pair of rows that show different images, once: their row numbers."""
+    first, second = torch.triu_indices(len(relations.ids), len(relations.ids), 1, device=relations.ids.device)
+    different = relations.ids[first] != relations.ids[second]
+    return first[different], second[different]
+
+
+def auroc(scores: Tensor, positive: Tensor) -> float:
+    """The chance that a positive scores higher than a negative, ties counted half; NaN if either kind is missing.
+
+    Args:
+        scores: n.
+        positive: n, boolean.
+
+    Example:
+        >>> auroc(torch.tensor([0.9, 0.4, 0.4, 0.1]), torch.tensor([True, True, False, False]))
+        0.875
+    """
+    p = int(positive.sum())
+    n = len(positive) - p
+    if p == 0 or n == 0:
+        return math.nan
+    _, value, count = scores.unique(return_inverse=True, return_counts=True)
+    ranks = count.cumsum(0) - (count - 1) / 2.0  # the mean rank of each value
+    above = ranks.double()[value][positive].sum() - p * (p + 1) / 2
+    return float(above) / (p * n)
+
+
+def aurocs(relations: Relations, classes: Tensor) -> dict[str, float]:
+    """How well each similarity tells pairs of one class from pairs of two; ``classes`` has one number per image."""
+    first, second = pairs(relations)
+    of_rows = classes[relations.ids]
+    same = of_rows[first] == of_rows[second]
+    return {name: auroc(getattr(relations, name)[first, second], same) for name in NAMES}

@@ -1,0 +1,59 @@
+"""The two similarities of every pair of images in a batch against each other."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from matplotlib.figure import Figure
+
+from selftaught.files import write_atomically
+from selftaught.report.curves import FAINT, INK
+from selftaught.report.sheet import COLORS
+from selftaught.reproduce.figures.files import save_table
+from selftaught.reproduce.figures.gallery import Gallery
+from selftaught.reproduce.figures.observe import Observation
+from selftaught.reproduce.figures.relations import NAMES, pairs
+
+
+def draw_scatter(gallery: Gallery, seen: Sequence[Observation], out: Path) -> list[Path]:
+    """w^P against w^C for the pairs of different images in one batch of the last epoch, colored by class equivalence.
+
+    Lines of equal w = (w^P + w^C) / 2 run from upper left to lower right.
+    """
+    last = seen[-1]
+    assert last.lesson is not None
+    relations = last.lesson.relations
+    first, second = pairs(relations)
+    values = {name: getattr(relations, name)[first, second] for name in NAMES}
+    one, other = relations.ids[first], relations.ids[second]
+    same = gallery.classes[one] == gallery.classes[other]
+    figure = Figure(figsize=(6, 5.2), dpi=150, layout="constrained", facecolor="white")
+    axes = figure.add_subplot()
+    kinds = ((~same, "two classes", COLORS["wrong"], 5), (same, "one class", COLORS["right"], 9))
+    for kind, name, color, size in kinds:
+        label = f"{int(kind.sum()):,} pairs of {name}"
+        x, y = values["pairwise"][kind].numpy(), values["contextual"][kind].numpy()
+        axes.scatter(x, y, size, color, alpha=0.55, linewidths=0, label=label, zorder=2)
+    axes.set_ylim(-0.03, 1.03)
+    left, right = axes.get_xlim()
+    axes.set_xlim(left, right)
+    for level in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
+        axes.plot([left, right], [2 * level - left, 2 * level - right], color="#d0d7de", linewidth=0.8, zorder=1)
+        if 0 < 2 * level - right < 1:
+            axes.text(right, 2 * level - right, f" w = {level:g}", fontsize=8, color=FAINT, va="center")
+    title = f"{last.title}, one batch: every pair of images"
+    axes.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK)
+    axes.set_xlabel("pairwise similarity", fontsize=9, color=INK)
+    axes.set_ylabel("contextual similarity", fontsize=9, color=INK)
+    axes.tick_params(labelsize=8, color=FAINT, labelcolor=INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+    axes.legend(loc="upper left", fontsize=8, frameon=False, labelcolor=INK)
+    picture, table = out / "similarities.png", out / "similarities.csv"
+    write_atomically(picture, lambda file: figure.savefig(file, format="png"))
+    files = gallery.images.files
+    numbers = torch.stack([values[name] for name in NAMES], 1).tolist()
+    indices = zip(one.tolist(), other.tolist(), numbers, same.tolist(), strict=True)
+    rows = ([files[i], files[j], *w, int(equal)] for i, j, w, equal in indices)
+    save_table(table, ["path", "other_path", *NAMES, "same_class"], rows)
+    return [picture, table]

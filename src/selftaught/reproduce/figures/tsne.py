@@ -1,0 +1,91 @@
+"""The embedding space before and after training, as a t-SNE map of the images themselves."""
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional as F
+
+from selftaught.errors import UsageError
+from selftaught.report.curves import COLORS, INK
+from selftaught.report.image_map import image_map
+from selftaught.report.sheet import fitted
+from selftaught.report.text import font, text_line
+from selftaught.reproduce.figures.files import above, beside, save_picture, save_table
+from selftaught.reproduce.figures.gallery import Gallery, evenly
+from selftaught.reproduce.figures.observe import Observation
+
+LIMIT = 1500
+"""Images on the map, at most."""
+FEWEST_CLASSES = 12
+CELL = 40
+"""Side of an image on the map, in pixels."""
+MARKED = 5
+"""Classes that are framed."""
+PERPLEXITY = 30.0
+
+
+def draw_tsne(gallery: Gallery, seen: Sequence[Observation], out: Path) -> list[Path]:
+    """Two maps side by side; a few classes, evenly spaced, are framed in their color."""
+    picked = gallery.sample(LIMIT, FEWEST_CLASSES)
+    labels = [gallery.labels[i] for i in picked]
+    names = sorted(set(labels))
+    marked = {names[i]: color for i, color in zip(evenly(MARKED, len(names)), COLORS, strict=False)}
+    thumbnails = [fitted(gallery.paths[i], CELL) for i in picked]
+    colors = [marked.get(label) for label in labels]
+    cells = max(12, round(1.4 * len(picked) ** 0.5))
+    maps, points = [], []
+    for observation in (seen[0], seen[-1]):
+        assert observation.vectors is not None
+        points.append(tsne(observation.vectors[picked]))
+        drawing, drawn = image_map(thumbnails, points[-1], colors, cells=cells, cell=CELL)
+        title = f"{observation.title}: {drawn:,} of {len(picked):,} images drawn, of {len(names)} classes"
+        maps.append(above([_line(title, drawing.width), drawing]))
+    picture, table = out / "tsne.png", out / "tsne.csv"
+    whole = beside(maps, gap=2 * CELL)
+    save_picture(picture, _margin(above([whole, _legend(marked, whole.width)])))
+    numbers = zip(picked, labels, *(p.tolist() for p in points), strict=True)
+    rows = ([gallery.images.files[i], label, *before, *after] for i, label, before, after in numbers)
+    save_table(table, ["path", "label", "x_before", "y_before", "x_after", "y_after"], rows)
+    return [picture, table]
+
+
+def tsne(vectors: Tensor) -> Tensor:
+    """Barnes-Hut t-SNE, n×d → n×2, from a start by principal components; equal vectors give equal maps."""
+    try:
+        manifold = import_module("sklearn.manifold")
+    except ImportError:
+        raise UsageError("t-SNE needs scikit-learn: pip install 'selftaught[research]'") from None
+    if vectors.shape[1] < 2:
+        vectors = F.pad(vectors, (0, 1))  # the start needs two components
+    perplexity = min(PERPLEXITY, max(1.0, (len(vectors) - 1) / 3))
+    engine = manifold.TSNE(perplexity=perplexity, init="pca", random_state=0)
+    return torch.from_numpy(engine.fit_transform(vectors.float().numpy()))
+
+
+def _line(text: str, width: int) -> Image.Image:
+    line = text_line(text, font(max(12, CELL // 2), bold=True), width, INK)
+    return above([line, Image.new("RGB", (width, CELL // 2), "white")])
+
+
+def _legend(marked: dict[str, str], width: int) -> Image.Image:
+    """A square of each color, with the class it stands for."""
+    room = width // len(marked)
+    face = font(max(11, CELL * 2 // 5))
+    entries = []
+    for name, color in marked.items():
+        entry = Image.new("RGB", (room, CELL * 3 // 2), "white")
+        text = text_line(name, face, room - CELL * 3 // 2, INK)
+        entry.paste(Image.new("RGB", (CELL // 2, CELL // 2), color), (0, CELL))
+        entry.paste(text, (CELL * 3 // 4, CELL * 5 // 4 - text.height // 2))
+        entries.append(entry)
+    return beside(entries)
+
+
+def _margin(picture: Image.Image) -> Image.Image:
+    whole = Image.new("RGB", (picture.width + 2 * CELL, picture.height + 2 * CELL), "white")
+    whole.paste(picture, (CELL, CELL))
+    return whole
