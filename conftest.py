@@ -1,5 +1,7 @@
 """Fixtures for the tests and for the examples in the documentation."""
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,12 @@ import torch
 from PIL import Image
 
 from selftaught import Embedder, train
+from selftaught.cli.main import main
 
 TINY: dict[str, Any] = {"backbone": "small", "dim": 8, "batch_size": 8, "neighbors": 2, "workers": 0}
 """Settings with which training takes a second."""
+
+Call = Callable[..., tuple[int, str, str]]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -51,3 +56,20 @@ def run(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def embedder(run: Path) -> Embedder:
     return Embedder.load(run, device="cpu")
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run the command line in this process: exit code, standard output, standard error."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["selftaught", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        assert isinstance(stopped.value.code, int)
+        return stopped.value.code, captured.out, captured.err
+
+    return run

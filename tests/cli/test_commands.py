@@ -1,6 +1,4 @@
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -10,30 +8,11 @@ import pytest
 import torch
 from PIL import Image
 
-from conftest import draw_photos
+from conftest import Call, draw_photos
 from selftaught import Embedder
-from selftaught.cli.main import main
 from selftaught.recipes import Settings
 
-Call = Callable[..., tuple[int, str, str]]
 TINY = ["--backbone", "small", "--dim", "8", "--batch-size", "8", "--neighbors", "2", "--set", "workers=0"]
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Run the command line in this process: exit code, standard output, standard error."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["selftaught", *map(str, words)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.err
-        assert isinstance(stopped.value.code, int)
-        return stopped.value.code, captured.out, captured.err
-
-    return run
 
 
 def failure(call: Call, *words: object) -> tuple[int, str]:

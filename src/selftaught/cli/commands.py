@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from selftaught import __version__
+from selftaught.cli.data import app as data_app
 
 app = typer.Typer(
     name="selftaught",
@@ -15,6 +16,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(data_app, name="data")
 
 
 def _version(asked: bool) -> None:
@@ -34,7 +36,8 @@ def options(
 
 OTHERS = (
     "head_lr, weight_decay, schedule, sigma, delta, momentum, teacher_update, reduction, include_self, group_views, "
-    "batches, similarity, distill, freeze_batch_norm, crop_scale, precision, workers"
+    "batches, similarity, distill, relaxed, queue, clusters, both_heads, supervised_epochs, freeze_batch_norm, "
+    "crop_scale, precision, workers, eval_every"
 )
 Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")]
 AllowSkipped = Annotated[bool, typer.Option("--allow-skipped", help="Go on if over 5 % of the images are unreadable.")]
@@ -44,22 +47,44 @@ Run = Annotated[Path, typer.Argument(help="A run folder written by selftaught tr
 @app.command()
 def train(
     images: Annotated[
-        Path | None, typer.Argument(help="A folder of images, however nested. Labels are not needed.")
+        str | None,
+        typer.Argument(
+            help="A folder of images, however nested; labels are not needed. "
+            "Or a data set of the paper, such as cub:/data/CUB_200_2011."
+        ),
+    ] = None,
+    labeled: Annotated[
+        str | None,
+        typer.Option(help="Semi-supervised, instead of IMAGES: class folders to begin with.", metavar="FOLDER"),
+    ] = None,
+    unlabeled: Annotated[
+        str | None, typer.Option(help="Semi-supervised: more images, without labels.", metavar="FOLDER")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder to write: model, settings, metrics, curves.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with this run folder instead.", metavar="RUN")] = None,
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="official (as the authors ran it), paper (as the text has it), sop (few photos of a thing) or scratch."
-            " (default: official)"
+            help="official (as the authors ran it), paper (as the text has it), sop (few photos of a thing), scratch, "
+            "semi (for --labeled). (default: official, or semi)"
+        ),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="stml; for comparison moco, byol, msf, nce, isif, deepcluster, udml-ss; with class folders as labels "
+            "contrastive, multi-similarity, proxy-anchor; slade (for --labeled). (default: stml)"
         ),
     ] = None,
     backbone: Annotated[
-        str | None, typer.Option(help="auto, small, or any timm name. (default: auto, a pretrained ResNet50)")
+        str | None,
+        typer.Option(
+            help="auto, small, googlenet, bn_inception, torchvision.NAME, or any timm name. "
+            "(default: auto, a pretrained ResNet50)"
+        ),
     ] = None,
     weights: Annotated[
-        str | None, typer.Option(help="auto (pretrained), none, or a .safetensors or .pth file. (default: auto)")
+        str | None, typer.Option(help="auto (pretrained), none, or a .safetensors, .pth or .npz file. (default: auto)")
     ] = None,
     dim: Annotated[int | None, typer.Option(help="Size of the embedding. (default: 512)")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the images. (default: 90)")] = None,
@@ -76,10 +101,14 @@ def train(
         str | None, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps. (default: auto)")
     ] = None,
     evaluate: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--eval", help="Class folders to measure on after every epoch; never trained on.", metavar="LABELED"
         ),
+    ] = None,
+    snapshots: Annotated[
+        int | None,
+        typer.Option(help="Keep the networks every so many epochs, for selftaught figures. (default: none)"),
     ] = None,
     allow_skipped: AllowSkipped = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to RUN/tensorboard.")] = False,
@@ -88,11 +117,16 @@ def train(
         typer.Option("--set", help=f"Any other setting, such as --set sigma=2: {OTHERS}.", metavar="NAME=VALUE"),
     ] = None,
 ) -> None:
-    """Train an embedding model on a folder of images, without labels."""
+    """Train an embedding model on a folder of images, without labels.
+
+    With --labeled and --unlabeled: first with the labels, then on all images without them.
+    """
     from selftaught.recipes import parsed
     from selftaught.training import train as run
 
     options: dict[str, Any] = {
+        "method": method,
+        "snapshots": snapshots,
         "backbone": backbone,
         "weights": weights,
         "dim": dim,
@@ -106,6 +140,8 @@ def train(
     changes = parsed(other or []) | {name: value for name, value in options.items() if value is not None}
     run(
         images,
+        labeled=labeled,
+        unlabeled=unlabeled,
         out=out,
         resume=resume,
         recipe=recipe,
@@ -119,7 +155,12 @@ def train(
 @app.command()
 def evaluate(
     run: Run,
-    labeled: Annotated[Path, typer.Argument(help="Images in class folders; the folder's name is the label.")],
+    labeled: Annotated[
+        str,
+        typer.Argument(
+            help="Images in class folders; the folder's name is the label. Or a data set's test split: cub:ROOT."
+        ),
+    ],
     json: Annotated[
         Path | None, typer.Option(help="Also write the scores to this file; - prints them instead.")
     ] = None,
@@ -135,7 +176,7 @@ def evaluate(
 @app.command()
 def embed(
     run: Run,
-    images: Annotated[Path, typer.Argument(help="A folder of images, however nested.")],
+    images: Annotated[str, typer.Argument(help="A folder of images, however nested.")],
     out: Annotated[Path, typer.Option(help="vectors.parquet, or vectors.npy with the paths in vectors.json.")],
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
@@ -171,3 +212,57 @@ def demo(
     from selftaught.cli.demo import demo as show
 
     show(out, seed)
+
+
+@app.command()
+def figures(
+    run: Run,
+    data: Annotated[
+        str, typer.Argument(help="Labeled images: class folders, or a benchmark such as cub:/data/CUB_200_2011.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="The folder to write into. (default: RUN/figures)")] = None,
+    device: Device = "auto",
+    seed: Annotated[int, typer.Option(help="Seed of the batches and the random views.", min=0, max=2**63 - 1)] = 0,
+    allow_skipped: AllowSkipped = False,
+) -> None:
+    """Draw the paper's figures from a run that was trained with --snapshots, each with its numbers as CSV."""
+    from selftaught.cli.figures import figures as draw
+
+    draw(run, data, out, device, seed, allow_skipped)
+
+
+@app.command()
+def reproduce(
+    table: Annotated[
+        str, typer.Argument(help="table1, scratch, ablation, ssl, semi, sensitivity, or methods (our own comparison).")
+    ],
+    rows: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this row; may be given several times, or with commas. (default: all)", metavar="NAME"),
+    ] = None,
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="The folder with the data sets, and with weights/googlenet.npz, weights/bn_inception.pth and "
+            "weights/swav_resnet50.pth (each may be another kind of file). For methods: one with train/ and test/."
+        ),
+    ] = Path("data"),
+    out: Annotated[
+        Path | None, typer.Option(help="Where runs and results go, and go on. (default: reproduced/TABLE)")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Runs of each row, with seeds from 0 on.", min=1)] = 1,
+    epochs: Annotated[int | None, typer.Option(help="Instead of the recipe's.", min=1)] = None,
+    backbone: Annotated[str | None, typer.Option(help="Instead of each row's own.")] = None,
+    device: Device = "auto",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="The whole table on drawn photos with a small network, in minutes.")
+    ] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Only say what would be run, and for how long.")] = False,
+) -> None:
+    """Run a table of the paper and put the results beside its numbers.
+
+    The same command goes on where it was stopped. A finished run keeps its model and not its checkpoint.
+    """
+    from selftaught.cli.reproduce import reproduce as run
+
+    run(table, rows or [], data, out, seeds, epochs, backbone, device, quick, plan)

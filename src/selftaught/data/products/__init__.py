@@ -17,6 +17,7 @@ def make_products(
     photos: int = 8,
     size: int = 96,
     seed: int = 0,
+    class_folders: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Path, Path]:
     """Draw the data set into a new folder; the same seed gives the same files.
@@ -27,10 +28,12 @@ def make_products(
         photos: of each product.
         size: height and width of a photo in pixels.
         seed: a photo depends on the seed, its product's number and its own number, and on nothing else.
+        class_folders: put the training photos into one subfolder per product too, for methods that need labels.
         progress: called after each photo with (photos done, photos in all).
 
     Returns:
-        The folder of training photos, flat and in no order, and the folder of test photos, one subfolder per product.
+        The folder of training photos, flat and in no order unless ``class_folders``, and the folder of test photos, one
+        subfolder per product.
     """
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty: name a new folder, or delete this one first")
@@ -41,17 +44,19 @@ def make_products(
     names = default_rng((seed, 0, 0)).permutation(in_training * photos)
     with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
         draft = Path(temporary, "draft")
-        (draft / "train").mkdir(parents=True)
+        for part in ("train", "test"):
+            (draft / part).mkdir(parents=True)
         for number in range(products):
             # From 1 on: zeros at the end of a seed change nothing, so photo 0 would share the stream of its product.
             product = random_product(default_rng((seed, number + 1, 0)))
             for photo in range(photos):
                 done = number * photos + photo
-                if number < in_training:
-                    path = draft / "train" / f"{names[done]:04d}.jpg"
+                place = draft / ("train" if number < in_training else "test")
+                if number < in_training and not class_folders:
+                    path = place / f"{names[done]:04d}.jpg"
                 else:
-                    path = draft / "test" / f"{product.kind}-{number:03d}" / f"{photo}.jpg"
-                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path = place / f"{product.kind}-{number:03d}" / f"{photo}.jpg"
+                    path.parent.mkdir(exist_ok=True)
                 take_photo(product, size, default_rng((seed, number + 1, photo + 1))).save(path, quality=92)
                 if progress is not None:
                     progress(done + 1, products * photos)

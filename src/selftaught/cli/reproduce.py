@@ -1,0 +1,88 @@
+"""A table of the paper: the plan, the runs, the results."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from selftaught.embedder import choose_device
+from selftaught.errors import SelftaughtError, shown
+from selftaught.reproduce.cells import collect
+from selftaught.reproduce.estimate import Estimator
+from selftaught.reproduce.folders import failure, status
+from selftaught.reproduce.plan import Job, make_jobs
+from selftaught.reproduce.quick import Quick, quick_table
+from selftaught.reproduce.request import Request, check_begun
+from selftaught.reproduce.results import JSON, MARKDOWN
+from selftaught.reproduce.runner import run_jobs
+from selftaught.reproduce.table import Table
+from selftaught.reproduce.tables import find_rows, find_table
+from selftaught.reproduce.text import DATASETS, plain
+from selftaught.training.progress import Reporter, duration
+
+
+def reproduce(
+    name: str,
+    rows: Sequence[str],
+    data: Path,
+    out: Path | None,
+    seeds: int,
+    epochs: int | None,
+    backbone: str | None,
+    device: str,
+    quick: bool,
+    plan: bool,
+) -> None:
+    table = quick_table(find_table(name)) if quick else find_table(name)
+    named = [word for words in rows for word in words.split(",") if word]
+    place = out or Path("reproduced", f"{name}-quick" if quick else name)
+    choose_device(device)
+    request = Request(
+        table, find_rows(table, named), data, place, seeds, epochs, backbone, device, Quick() if quick else None
+    )
+    check_begun(request)
+    jobs = make_jobs(request)
+    reporter = Reporter()
+    estimator = Estimator(jobs, device, reporter.say)
+    waiting = print_plan(table, jobs, estimator)
+    if plan:
+        return
+    if not waiting and all(job.missing for job in jobs):
+        raise SelftaughtError("nothing can be run: the plan says what is missing")
+    failed = run_jobs(request, jobs, estimator, reporter)
+    cells = collect(request)
+    for dataset in table.columns:
+        print(f"\n{DATASETS[dataset]}\n{plain(table, cells, dataset)}")
+    print(f"\nresults: {shown(place / MARKDOWN)} and {shown(place / JSON)}")
+    if failed:
+        raise SelftaughtError(f"{failed} of {len(jobs)} jobs failed: {shown(place / MARKDOWN)} says why")
+
+
+def print_plan(table: Table, jobs: Sequence[Job], estimator: Estimator) -> int:
+    """Say what will be done, job by job; returns for how many there is something to do."""
+    waiting = [job for job in jobs if job.open]
+    seconds = {job.folder: estimator.seconds(job) for job in waiting}
+    print(f"{table.title}\n{table.note}".rstrip())
+    needs = list(dict.fromkeys(need for job in jobs for need in job.missing))
+    for job in jobs:
+        print(f"  {job.title}: {_state(job, seconds.get(job.folder, 0.0), needs)}")
+    words = [
+        f"{len(waiting)} to run in about {duration(sum(seconds.values()))}",
+        f"{sum(status(job.folder) == 'finished' for job in jobs)} finished",
+        f"{sum(bool(job.missing) for job in jobs)} cannot be run",
+    ]
+    print(f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}: {', '.join(words)}")
+    for number, need in enumerate(needs, start=1):
+        print(f"  [{number}] {need}")
+    return len(waiting)
+
+
+def _state(job: Job, seconds: float, needs: Sequence[str]) -> str:
+    state = status(job.folder)
+    if state == "finished":
+        return "finished"
+    if job.missing:
+        return f"cannot be run, see {' '.join(f'[{needs.index(need) + 1}]' for need in job.missing)}"
+    if state == "failed":
+        sentence, final = failure(job.folder)
+        again = f"delete {shown(job.folder)}* to try again" if final else f"to run again, about {duration(seconds)}"
+        return f"failed before ({sentence}); {again}"
+    return f"{'to go on with' if state == 'begun' else 'to run'}, about {duration(seconds)}"

@@ -1,0 +1,68 @@
+"""DeepCluster: classify images by the clusters they fall into (Caron et al., ECCV 2018)."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from selftaught.learners.kmeans import kmeans
+from selftaught.learners.learner import Learner
+from selftaught.method.batches import drawn
+from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
+from selftaught.recipes import Settings
+
+TEMPERATURE = 0.1
+"""Scores are divided by it: from embeddings of length 1 alone they would be too small to tell clusters apart."""
+CLASSIFIER_RATE = 10
+"""How much faster the classifier learns than the heads: it has only one epoch to do so."""
+
+
+def uniform_batches(clusters: Tensor, batch_size: int, generator: torch.Generator) -> Tensor:
+    """One epoch of random batches in which every cluster takes part equally often: steps×batch_size image indices.
+
+    A small cluster's images come several times, a large one's not all of them.
+    """
+    n, members = len(clusters), [(clusters == c).nonzero()[:, 0] for c in clusters.unique()]
+    each = -(-n // len(members))
+    rows = torch.cat([drawn(some, each, generator) for some in members])
+    return rows[torch.randperm(len(rows), generator=generator)[: n // batch_size * batch_size]].view(-1, batch_size)
+
+
+class DeepCluster(Learner):
+    """Before every epoch: cluster the embeddings, start a new classifier. Then learn to predict the clusters.
+
+    The new classifier is random, as published; the optimizer's moments of the old one stay. What is clustered is the
+    embedding itself: whitening it, as was published for wider features, brings forward directions that say little.
+    """
+
+    batch_head = "f"
+    losses = ("loss",)
+    groups_images = True
+
+    def __init__(self, encoder: Encoder, settings: Settings, images: int) -> None:
+        super().__init__()
+        assert settings.batch_size is not None
+        assert settings.clusters is not None
+        self.batch_size, self.clusters = settings.batch_size, settings.clusters
+        self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
+        self.classifier = nn.Linear(settings.dim, self.clusters)
+        self.labels: Tensor
+        self.register_buffer("labels", torch.zeros(images, dtype=torch.long))
+
+    def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
+        _, clusters = kmeans(embeddings, self.clusters, generator)
+        self.labels.copy_(clusters)
+        with torch.no_grad():
+            self.classifier.weight.normal_(0, 0.01)
+            self.classifier.bias.zero_()
+        return uniform_batches(clusters.cpu(), self.batch_size, generator)
+
+    def forward(self, images: Tensor, ids: Tensor) -> dict[str, Tensor]:
+        embeddings = self.network(images)["f"]
+        with torch.autocast(images.device.type, enabled=False):
+            scores = self.classifier(embeddings) / TEMPERATURE
+            return {"loss": F.cross_entropy(scores, self.labels[ids])}
+
+    def extra_groups(self, head_lr: float) -> list[dict[str, Any]]:
+        return [{"params": list(self.classifier.parameters()), "lr": CLASSIFIER_RATE * head_lr}]

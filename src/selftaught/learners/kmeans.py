@@ -1,0 +1,96 @@
+"""k-means on the points' own device, in bounded memory."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from selftaught.retrieval import nearest
+from selftaught.retrieval.neighbors import full_precision
+
+
+@torch.no_grad()
+def kmeans(points: Tensor, k: int, generator: torch.Generator, iterations: int = 20) -> tuple[Tensor, Tensor]:
+    """Lloyd's algorithm, until no point changes its cluster.
+
+    It starts from greedy k-means++: random points would often put two centers into one group and none into another,
+    which Lloyd's steps do not mend. An empty cluster takes over the farthest point of the largest one, so that none
+    is empty in the end.
+
+    Args:
+        points: n×d.
+        k: number of clusters, at most n.
+        generator: a CPU generator; its state alone decides the draw.
+        iterations: the most of Lloyd's steps.
+
+    Returns:
+        Centers k×d, each the mean of its points, and the cluster of each point, n.
+
+    Example:
+        >>> import torch
+        >>> points = torch.tensor([[0.0], [1.0], [8.0], [9.0]])
+        >>> centers, clusters = kmeans(points, 2, torch.Generator().manual_seed(0))
+        >>> sorted(centers.flatten().tolist()), bool(clusters[0] == clusters[1])
+        ([0.5, 8.5], True)
+    """
+    points = full_precision(points)
+    if not 1 <= k <= len(points):
+        raise ValueError(f"k = {k} clusters were asked for, but there are {len(points)} points")
+    centers = points[_spread_out(points, k, generator)]
+    clusters: Tensor | None = None
+    for _ in range(max(1, iterations)):
+        distances, indices = nearest(points, centers, 1)
+        now = _filled(indices[:, 0], distances[:, 0], k)
+        if clusters is not None and torch.equal(now, clusters):
+            break
+        clusters, centers = now, _means(points, now, k)
+    assert clusters is not None
+    return centers, clusters
+
+
+def _spread_out(points: Tensor, k: int, generator: torch.Generator) -> Tensor:
+    """k rows, each the best of a few drawn in proportion to the squared distance to those before."""
+    n, trials = len(points), 2 + int(math.log(k))
+    exact = _exact(points)
+    draws = torch.rand(k, trials, generator=generator, dtype=torch.float64).to(points.device, exact)
+    points = points - points.mean(0)
+    norms = points.square().sum(1)
+    rows = (draws[:1, 0] * n).long().clamp(max=n - 1)
+    closest = _squared_distances(rows, points, norms)[0]
+    for draw in draws[1:]:
+        total = closest.to(exact).cumsum(0)
+        candidates = torch.searchsorted(total, draw * total[-1], right=True).clamp(max=n - 1)
+        reached = torch.minimum(closest, _squared_distances(candidates, points, norms))
+        best = reached.sum(1).argmin()
+        closest = reached[best]
+        rows = torch.cat([rows, candidates[best, None]])
+    return rows
+
+
+def _squared_distances(rows: Tensor, points: Tensor, norms: Tensor) -> Tensor:
+    """From some points, given by index, to all: rows×n."""
+    return torch.addmm(norms[rows, None] + norms, points[rows], points.T, alpha=-2).clamp(min=0)
+
+
+def _filled(clusters: Tensor, distances: Tensor, k: int) -> Tensor:
+    """The assignment with every empty cluster given the farthest point of the largest."""
+    sizes = clusters.bincount(minlength=k)
+    for empty in (sizes == 0).nonzero()[:, 0]:
+        largest = sizes.argmax()
+        taken = distances.masked_fill(clusters != largest, -1).argmax()
+        clusters[taken] = empty
+        sizes[largest] -= 1
+        sizes[empty] = 1
+    return clusters
+
+
+def _means(points: Tensor, clusters: Tensor, k: int) -> Tensor:
+    # In float64 the order in which a GPU adds up does not show in the result.
+    exact = _exact(points)
+    sums = torch.zeros(k, points.shape[1], dtype=exact, device=points.device)
+    sums.index_add_(0, clusters, points.to(exact))
+    return (sums / clusters.bincount(minlength=k)[:, None]).to(points.dtype)
+
+
+def _exact(points: Tensor) -> torch.dtype:
+    return torch.float32 if points.device.type == "mps" else torch.float64  # which Apple's GPUs do not have

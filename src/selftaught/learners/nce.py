@@ -1,0 +1,102 @@
+"""NCE: every image is a class of its own, represented in a memory bank (Wu et al., CVPR 2018)."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from selftaught.learners.learner import Learner
+from selftaught.method import random_batches
+from selftaught.method.precision import in_full_precision
+from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
+from selftaught.recipes import Settings
+
+TEMPERATURE = 0.07
+NOISE = 4096
+"""Images drawn as noise in a step, one draw for all rows; fewer if there are fewer."""
+MEMORY_MOMENTUM = 0.5
+
+
+@in_full_precision
+def nce_scores(embeddings: Tensor, memory: Tensor, ids: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines over the temperature with the own slot of the memory, n, and with the slots of the noise, n×m."""
+    own = (embeddings * memory[ids]).sum(1)
+    return own / TEMPERATURE, embeddings @ memory[noise].T / TEMPERATURE
+
+
+@in_full_precision
+def nce_loss(own: Tensor, noise: Tensor, constant: Tensor, images: int) -> Tensor:
+    """Noise-contrastive estimation of "which image is this?", with uniform noise.
+
+    The probability that a slot with score s is the row's own and not noise is P / (P + m/images), with
+    P = exp(s) / constant.
+
+    Args:
+        own: n scores with the own slot.
+        noise: n×m scores with the slots of the noise.
+        constant: Z, a scalar.
+        images: how many slots there are.
+
+    Example:
+        >>> import torch
+        >>> own, noise = torch.tensor([5.0]), torch.zeros(1, 3)
+        >>> bool(nce_loss(own, noise, torch.tensor(9.0), 9) < nce_loss(-own, noise, torch.tensor(9.0), 9))
+        True
+    """
+    shift = constant.log() + math.log(noise.shape[1] / images)
+    return (F.softplus(shift - own) + F.softplus(noise - shift).sum(1)).mean()
+
+
+class NCE(Learner):
+    """Each row is told from noise by its image's slot in a memory of the embeddings of all images.
+
+    The memory starts from the embeddings before training. (It was published with a random start. As embeddings have a
+    common direction that random ones lack, Z, which is estimated on the first batch and fixed from then on, would be
+    far too small.) After each step the slots of its images move half of the way to the mean of their two views.
+    """
+
+    batch_head = "f"
+    losses = ("loss",)
+
+    def __init__(self, encoder: Encoder, settings: Settings, images: int) -> None:
+        super().__init__()
+        assert settings.batch_size is not None
+        self.batch_size = settings.batch_size
+        self.noise = max(1, min(NOISE, images - 1))
+        self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
+        self.memory: Tensor
+        self.constant: Tensor
+        """Z; 0 before it is known."""
+        self.register_buffer("memory", torch.zeros(images, settings.dim))
+        self.register_buffer("constant", torch.zeros(()))
+        self._seen: tuple[Tensor, Tensor] | None = None
+
+    def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
+        if not bool(self.constant):  # nothing was learned yet
+            self.memory.copy_(embeddings)
+        return random_batches(len(embeddings), self.batch_size, generator)
+
+    def forward(self, images: Tensor, ids: Tensor) -> dict[str, Tensor]:
+        embeddings: Tensor = self.network(images)["f"]
+        drawn = torch.randint(len(self.memory), (self.noise,), device=ids.device)
+        own, noise = nce_scores(embeddings, self.memory, ids, drawn)
+        constant = torch.where(self.constant == 0, self._estimate(own, noise), self.constant)
+        self.constant.copy_(constant)
+        self._seen = ids, embeddings.detach()
+        return {"loss": nce_loss(own, noise, constant, len(self.memory))}
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        if self._seen is None:
+            return
+        ids, embeddings = self._seen
+        own = ids[: len(ids) // 2]
+        means = torch.stack(embeddings.chunk(2)).mean(0)
+        moved = torch.lerp(means.to(self.memory), self.memory[own], MEMORY_MOMENTUM)
+        self.memory.index_copy_(0, own, F.normalize(moved))
+        self._seen = None
+
+    @torch.no_grad()
+    def _estimate(self, own: Tensor, noise: Tensor) -> Tensor:
+        return torch.cat([own[:, None], noise], dim=1).exp().mean() * len(self.memory)

@@ -1,0 +1,53 @@
+"""A first-in, first-out memory of embeddings."""
+
+import torch
+from torch import Tensor, nn
+
+from selftaught.errors import UsageError
+from selftaught.recipes import Settings
+
+
+def embedding_queue(settings: Settings) -> "Queue":
+    """The queue that the settings ask for; it must hold at least one batch."""
+    assert settings.batch_size is not None
+    if settings.queue < settings.batch_size:
+        raise UsageError(
+            f"queue {settings.queue} is shorter than a batch of {settings.batch_size} images: give at least "
+            f"{settings.batch_size}"
+        )
+    return Queue(settings.queue, settings.dim)
+
+
+class Queue(nn.Module):
+    """The latest embeddings that were put in: the oldest go first. Nothing in it waits for the device.
+
+    Example:
+        >>> import torch
+        >>> queue = Queue(length=3, dim=1)
+        >>> _ = queue.put(torch.tensor([[1.0], [2.0]])), queue.put(torch.tensor([[3.0], [4.0]]))
+        >>> queue.rows.flatten().tolist()
+        [4.0, 2.0, 3.0]
+    """
+
+    def __init__(self, length: int, dim: int) -> None:
+        super().__init__()
+        self.rows: Tensor
+        self.count: Tensor
+        """How many rows were ever put in: which slot is next, and which are still empty, follow from it."""
+        self.register_buffer("rows", torch.zeros(length, dim))
+        self.register_buffer("count", torch.zeros((), dtype=torch.long))
+
+    @torch.no_grad()
+    def put(self, rows: Tensor) -> Tensor:
+        """Put in n×d rows, n at most the length, in order; returns the slots that they are in now."""
+        if len(rows) > len(self.rows):
+            raise ValueError(f"{len(rows)} rows do not fit into a queue of {len(self.rows)}")
+        slots = (self.count + torch.arange(len(rows), device=self.rows.device)) % len(self.rows)
+        self.rows.index_copy_(0, slots, rows.to(self.rows))
+        self.count += len(rows)
+        return slots
+
+    def similarities(self, queries: Tensor) -> Tensor:
+        """Dot products of n×d queries with all rows, n×length; -inf where the queue is still empty."""
+        empty = torch.arange(len(self.rows), device=self.rows.device) >= self.count
+        return (queries @ self.rows.T).masked_fill(empty, -torch.inf)

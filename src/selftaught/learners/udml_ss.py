@@ -1,0 +1,42 @@
+"""UDML-SS: metric learning with clusters as classes (Cao et al., 2019), without its auxiliary rotation task."""
+
+import torch
+from torch import Tensor
+
+from selftaught.learners.kmeans import kmeans
+from selftaught.learners.learner import Learner
+from selftaught.learners.supervised import metric_loss
+from selftaught.method import class_batches
+from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
+from selftaught.recipes import Settings
+
+
+class UDMLSS(Learner):
+    """Before every epoch: cluster the embeddings. Then the multi-similarity loss, in batches balanced over clusters.
+
+    The published method also learns to tell by how much an image is rotated; that is not here.
+    """
+
+    batch_head = "f"
+    losses = ("loss",)
+    groups_images = True
+
+    def __init__(self, encoder: Encoder, settings: Settings, images: int) -> None:
+        super().__init__()
+        assert settings.batch_size is not None
+        assert settings.clusters is not None
+        self.batch_size, self.per_class, self.clusters = settings.batch_size, settings.neighbors, settings.clusters
+        self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
+        self.criterion = metric_loss("multi-similarity", self.clusters, settings.dim)
+        self.labels: Tensor
+        self.register_buffer("labels", torch.zeros(images, dtype=torch.long))
+
+    def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
+        _, clusters = kmeans(embeddings, self.clusters, generator)
+        self.labels.copy_(clusters)
+        return class_batches(clusters.cpu(), self.batch_size, self.per_class, generator)
+
+    def forward(self, images: Tensor, ids: Tensor) -> dict[str, Tensor]:
+        embeddings = self.network(images)["f"]
+        with torch.autocast(images.device.type, enabled=False):
+            return {"loss": self.criterion(embeddings, self.labels[ids])}

@@ -1,0 +1,72 @@
+"""The cells of a table, from its run folders: last epoch and best epoch, over seeds, beside the paper's number."""
+
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from selftaught.errors import SelftaughtError
+from selftaught.reproduce.folders import Measured, measured, run_folder, status
+from selftaught.reproduce.request import Request
+from selftaught.reproduce.table import Row
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One score of one row on one data set, in percent, by seed."""
+
+    last: Mapping[int, float]
+    best: Mapping[int, float]
+    """In the epoch that did best on the test images."""
+    paper: float | None = None
+    failed: bool = False
+
+    @property
+    def mean(self) -> float | None:
+        return statistics.mean(self.last.values()) if self.last else None
+
+    @property
+    def deviation(self) -> float | None:
+        """The sample deviation, where there are at least two seeds."""
+        return statistics.stdev(self.last.values()) if len(self.last) > 1 else None
+
+    @property
+    def best_mean(self) -> float | None:
+        return statistics.mean(self.best.values()) if self.best else None
+
+
+Cells = dict[str, dict[str, dict[str, Cell]]]
+"""By row, data set and score."""
+
+
+def collect(request: Request) -> Cells:
+    """What all finished runs in the output folder measured, also those of earlier commands."""
+    cells: Cells = {}
+    for row in request.table.rows:
+        for dataset in request.table.datasets(row):
+            runs, failed = {}, False
+            for seed in _seeds(request, row, dataset):
+                folder = run_folder(request.out, row.name, dataset, seed)
+                failed |= status(folder) == "failed"
+                if status(folder) == "finished":
+                    try:
+                        runs[seed] = measured(folder)
+                    except SelftaughtError:  # its sentence stands with the job
+                        failed = True
+            cells.setdefault(row.name, {})[dataset] = dict(_cells(request, row, dataset, runs, failed))
+    return cells
+
+
+def _cells(
+    request: Request, row: Row, dataset: str, runs: Mapping[int, Measured], failed: bool
+) -> Iterator[tuple[str, Cell]]:
+    paper = row.paper.get(dataset, ())
+    for place, score in enumerate(request.table.columns[dataset]):
+        last = {seed: run.last[score] for seed, run in runs.items() if score in run.last}
+        best = {seed: run.best[score] for seed, run in runs.items() if score in run.best}
+        yield score, Cell(last, best, paper[place] if paper else None, failed)
+
+
+def _seeds(request: Request, row: Row, dataset: str) -> list[int]:
+    place = run_folder(request.out, row.name, dataset, 0).parent
+    names = {path.name.split(".")[0] for path in place.glob("seed-*")}
+    return sorted(int(name[5:]) for name in names if name[5:].isdigit())

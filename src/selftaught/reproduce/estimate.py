@@ -1,0 +1,67 @@
+"""How long a job will take: from finished jobs where there are any, else from a few timed steps."""
+
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+from selftaught.embedder import choose_device
+from selftaught.networks import Encoder, build_backbone
+from selftaught.reproduce.folders import run_seconds, status
+from selftaught.reproduce.plan import Job
+
+_TIMED_STEPS = 2
+_IMAGES = {"cuda": 60}
+"""Images in a timed step; 4 on a CPU, where each costs about as much as in a full batch."""
+
+
+class Estimator:
+    """Seconds per job, from the pace of its backbone on this device."""
+
+    def __init__(self, jobs: Sequence[Job], device: str, say: Callable[[str], None]) -> None:
+        self.jobs, self.device, self.say = jobs, choose_device(device), say
+        self._timed: dict[str, float] = {}
+
+    def seconds(self, job: Job) -> float:
+        """About how long the rest of a job takes."""
+        if not job.work:
+            return 0.0
+        return max(0.0, self._pace(job.backbone) * job.work - run_seconds(job.folder))
+
+    def _pace(self, backbone: str) -> float:
+        """Seconds that an image costs per epoch."""
+        alike = [job for job in self.jobs if job.backbone == backbone and job.work]
+        done = [job for job in alike if status(job.folder) == "finished"]
+        if done:
+            return sum(run_seconds(job.folder) for job in done) / sum(job.work for job in done)
+        if backbone not in self._timed:
+            self.say(f"timing {backbone} on {self.device} to estimate how long this takes")
+            self._timed[backbone] = seconds_per_image(backbone, self.device)
+        return self._timed[backbone]
+
+
+def seconds_per_image(backbone: str, device: torch.device) -> float:
+    """Seconds that one training image costs per epoch, from timed steps on random input.
+
+    Two views pass the student forth and back and the teacher forth; then the image is embedded once more for the next
+    batches, and so is, on average, one test image. Reading images is not in it.
+    """
+    built = build_backbone(backbone, "none")
+    encoder = Encoder(built.module, built.preprocessing, freeze_batch_norm=True).to(device)
+    images, size = _IMAGES.get(device.type, 4), built.preprocessing.size
+    rows = torch.randint(0, 256, (2 * images, 3, size, size), dtype=torch.uint8, device=device)
+    half = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+
+    def step() -> float:
+        began = time.perf_counter()
+        with torch.autocast(device.type, torch.bfloat16, enabled=half):
+            encoder(rows).sum().backward()
+            with torch.no_grad():
+                encoder(rows)
+                encoder(rows)  # one row per training image, one per test image
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - began
+
+    step()  # the first one is slow
+    return min(step() for _ in range(_TIMED_STEPS)) / images

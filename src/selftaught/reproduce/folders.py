@@ -1,0 +1,103 @@
+"""Run folders: how far each is, and what it measured."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from selftaught.embedder import DESCRIPTION
+from selftaught.errors import SelftaughtError, shown
+from selftaught.files import write_atomically
+from selftaught.training.checkpoint import CHECKPOINT, PARTIAL
+from selftaught.training.logbook import METRICS, START, TIMING
+from selftaught.training.saved import SETTINGS
+
+Status = Literal["to run", "begun", "finished", "failed"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The scores of a finished run in percent, and the seconds its epochs took."""
+
+    last: Mapping[str, float]
+    best: Mapping[str, float] = field(default_factory=dict)
+    """Each score in the epoch that did best on the test images."""
+    epochs: int = 0
+    seconds: float = 0.0
+
+
+def run_folder(out: Path, row: str, dataset: str, seed: int) -> Path:
+    return out / "runs" / row / dataset / f"seed-{seed}"
+
+
+def status(folder: Path) -> Status:
+    if _failure_file(folder).exists():
+        return "failed"
+    if (folder / DESCRIPTION).exists():
+        return "finished"
+    return "begun" if (folder / SETTINGS).exists() else "to run"
+
+
+def note_failure(folder: Path, sentence: str, final: bool) -> None:
+    """Write down beside the run folder why it failed; ``final`` if more of the same would not help."""
+    file = _failure_file(folder)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, json.dumps({"error": sentence, "final": final}) + "\n")
+
+
+def failure(folder: Path) -> tuple[str, bool]:
+    """Why a run failed, and whether that is final."""
+    try:
+        noted = json.loads(_failure_file(folder).read_text("utf-8"))
+        return str(noted["error"]), bool(noted["final"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "", False
+
+
+def forget_failure(folder: Path) -> None:
+    _failure_file(folder).unlink(missing_ok=True)
+
+
+def drop_checkpoints(folder: Path) -> None:
+    """Delete what only a run under way needs; a finished one keeps its model."""
+    for name in (CHECKPOINT, PARTIAL):
+        for file in folder.rglob(name):
+            file.unlink()
+
+
+def measured(folder: Path) -> Measured:
+    """What a finished run measured on its test images."""
+    try:
+        start = json.loads((folder / START).read_text("utf-8"))
+        epochs = [json.loads(line) for line in (folder / METRICS).read_text("utf-8").splitlines()]
+        rows = [_scores(row) for row in epochs if "recall@1" in row]
+        last = rows[-1] if rows else _scores(start)
+    except (OSError, ValueError, TypeError, AttributeError):
+        raise SelftaughtError(f"the run in {shown(folder)} is damaged: delete it and run it again") from None
+    best = {name: max(row[name] for row in rows if name in row) for name in last} if rows else {}
+    return Measured(last, best, len(epochs), run_seconds(folder))
+
+
+def run_seconds(folder: Path) -> float:
+    """Seconds that the epochs of a run took, with those of its earlier stages."""
+    seconds = 0.0
+    for file in folder.rglob(TIMING):
+        try:
+            seconds += sum(float(json.loads(line)["seconds"]) for line in file.read_text("utf-8").splitlines())
+        except (OSError, ValueError, KeyError, TypeError):
+            return math.nan
+    return seconds
+
+
+def _scores(row: Mapping[str, float]) -> dict[str, float]:
+    return {
+        name: 100 * float(value)
+        for name, value in row.items()
+        if name.startswith("recall@") or name in ("map@r", "r_precision")
+    }
+
+
+def _failure_file(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.failed.json")

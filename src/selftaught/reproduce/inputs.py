@@ -1,0 +1,96 @@
+"""What a job is run on: images, weights, packages. What is missing is one sentence that says what to get."""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+from selftaught.data.benchmarks import benchmark_of, find_benchmark
+from selftaught.data.sources import open_images
+from selftaught.errors import UsageError, shown
+from selftaught.reproduce.quick import EMBEDDED
+from selftaught.reproduce.semi import PARTNERS
+from selftaught.reproduce.table import FOLDER, Row, Uses
+
+PHOTOS = "photos"
+"""Where in the output folder the embedded data lie."""
+WEIGHT_FILES = {"googlenet": ("npz", "pth", "safetensors"), "bn_inception": ("pth", "safetensors")}
+"""Backbones whose weights are files that a person gets, and the kinds of file."""
+SWAV_FILE = ("swav_resnet50", ("pth", "safetensors"))
+_WITH_PACKAGES = ("udml-ss", "contrastive", "multi-similarity", "proxy-anchor", "slade")
+
+
+def needed_benchmarks(uses: Uses, dataset: str) -> tuple[str, ...]:
+    """The data sets of the paper that a row needs."""
+    if dataset in (FOLDER, EMBEDDED):
+        return ()
+    return (dataset, PARTNERS[dataset]) if uses == "both" else (dataset,)
+
+
+def image_sources(uses: Uses, dataset: str, data: Path, out: Path) -> dict[str, str]:
+    """The arguments of ``train`` that name images."""
+    if dataset in (FOLDER, EMBEDDED):
+        everything = f"folder:{out / PHOTOS if dataset == EMBEDDED else _parted(data)}"
+        labeled, unlabeled = f"{everything}:train-a", f"{everything}:train-b"
+    else:
+        everything = labeled = benchmark_source(dataset, data)
+        unlabeled = benchmark_source(PARTNERS[dataset], data) if uses == "both" else ""
+    if uses == "both":
+        return {"labeled": labeled, "unlabeled": unlabeled, "eval": everything}
+    return {"images": labeled if uses == "labeled" else everything, "eval": everything}
+
+
+def benchmark_source(name: str, data: Path) -> str:
+    """A data set of the paper, wherever below ``data`` it lies."""
+    root = find_benchmark(name, data)
+    if root is None:
+        benchmark = benchmark_of(name)
+        raise UsageError(f"{benchmark.title} is not in {shown(data)}: it takes {benchmark.origin}")
+    return f"{name}:{root}"
+
+
+def weights_for(row: Row, backbone: str, data: Path) -> str:
+    """ "auto", "none", or the file that must lie in ``data/weights``."""
+    if row.weights == "none":
+        return "none"
+    if row.weights == "swav":
+        if not backbone.startswith("resnet50"):
+            raise UsageError(f"SwAV's weights are a ResNet50's, not those of {shown(backbone)}")
+        return _weights_file(*SWAV_FILE, data)
+    return _weights_file(backbone, WEIGHT_FILES[backbone], data) if backbone in WEIGHT_FILES else "auto"
+
+
+def check_packages(row: Row) -> None:
+    """Some methods need packages that not everybody has."""
+    assert row.settings is not None
+    needed = row.uses == "both" or row.settings["method"] in _WITH_PACKAGES
+    if needed and util.find_spec("pytorch_metric_learning") is None:
+        raise UsageError(f"{row.label} needs pytorch-metric-learning: pip install 'selftaught[research]'")
+
+
+def count_images(arguments: Mapping[str, Any]) -> dict[str, int]:
+    """How many images each source to train on has; opens the test images too."""
+    splits = {"images": "train", "labeled": "train", "unlabeled": "all", "eval": "test"}
+    counts = {name: _count(arguments[name], split) for name, split in splits.items() if name in arguments}
+    return {name: count for name, count in counts.items() if name != "eval"}
+
+
+@cache
+def _count(source: str, split: str) -> int:
+    return len(open_images(source, split))
+
+
+def _parted(data: Path) -> Path:
+    if not all((data / part).is_dir() for part in ("train", "test")):
+        raise UsageError(f"{shown(data)} has no train/ and test/ with class folders in them: name a folder by --data")
+    return data
+
+
+def _weights_file(name: str, kinds: tuple[str, ...], data: Path) -> str:
+    for kind in kinds:
+        file = data / "weights" / f"{name}.{kind}"
+        if file.is_file():
+            return str(file.absolute())
+    others = " or ".join(f".{kind}" for kind in kinds[1:])
+    raise UsageError(f"there is no weights file {shown(data / 'weights' / name)}.{kinds[0]} (or {others})")

@@ -1,0 +1,66 @@
+"""Where numbers come from: command, device, versions, and settings that are not the recipe's."""
+
+import platform
+import shlex
+from dataclasses import asdict, replace
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+import selftaught
+from selftaught import recipes
+from selftaught.data import available_cores
+from selftaught.embedder import choose_device
+from selftaught.errors import shown
+from selftaught.reproduce.request import Request
+
+PACKAGES = ("torch", "torchvision", "timm", "lightning", "numpy")
+
+
+def command(request: Request) -> str:
+    """The command that goes on with the table, or makes it again."""
+    words = ["selftaught", "reproduce", request.table.name]
+    if len(request.rows) < sum(row.settings is not None for row in request.table.rows):
+        words += [word for row in request.rows for word in ("--rows", row.name)]
+    if request.quick is None:
+        words += ["--data", shown(request.data)]
+    words += ["--out", shown(request.out), "--seeds", str(request.seeds)]
+    for name, value in (("--epochs", request.epochs), ("--backbone", request.backbone)):
+        words += [] if value is None else [name, str(value)]
+    words += [] if request.device == "auto" else ["--device", request.device]
+    return shlex.join(words + (["--quick"] if request.quick else []))
+
+
+def device_name(device: str) -> str:
+    """The device in words, such as a GPU's name."""
+    chosen = choose_device(device)
+    if chosen.type == "cuda":
+        return torch.cuda.get_device_name(chosen)
+    return f"{chosen.type} ({platform.machine()}, {available_cores()} cores)"
+
+
+def versions() -> dict[str, str]:
+    own = {"selftaught": selftaught.__version__, "python": platform.python_version()}
+    return own | {name: version(name) for name in PACKAGES}
+
+
+def epochs(request: Request) -> list[int]:
+    """The numbers of epochs that the rows are trained for."""
+    cases = [(row, dataset) for row in request.rows for dataset in request.table.datasets(row)]
+    return sorted({recipes.settings(**request.settings(*case)).epochs for case in cases})
+
+
+def differences(request: Request) -> dict[str, dict[str, list[Any]]]:
+    """The settings that options of the command changed: what the recipes have, and what was used."""
+    usual = replace(request, epochs=None, backbone=None, quick=None)
+    found: dict[str, dict[str, list[Any]]] = {}
+    for row in request.rows:
+        for dataset in request.table.datasets(row):
+            before = asdict(recipes.settings(**usual.settings(row, dataset)))
+            after = asdict(recipes.settings(**request.settings(row, dataset)))
+            for name in (name for name in before if before[name] != after[name]):
+                sides = found.setdefault(name, {"recipe": [], "here": []})
+                for side, value in (("recipe", before[name]), ("here", after[name])):
+                    sides[side] += [] if value in sides[side] else [value]
+    return found

@@ -1,0 +1,81 @@
+"""A whole table in minutes, on drawn product photos and a small network. It shows that all parts work together."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from selftaught.data.products import make_products
+from selftaught.reproduce.table import Row, Table, Uses
+
+EMBEDDED = "embedded"
+"""The one data set of a quick table."""
+
+_NETWORK = {"backbone", "freeze_batch_norm"}
+"""What a row says of its network, which is another one here."""
+
+
+@dataclass(frozen=True)
+class Quick:
+    """The size of a quick table."""
+
+    products: int = 80
+    photos: int = 8
+    epochs: int = 6
+
+    @property
+    def images(self) -> int:
+        """Photos to train on."""
+        return self.products // 2 * self.photos
+
+    def counts(self, uses: Uses) -> dict[str, int]:
+        """How many photos each source of ``train`` has."""
+        half = self.products // 2 // 2 * self.photos
+        if uses == "both":
+            return {"labeled": half, "unlabeled": self.images - half}
+        return {"images": self.images if uses == "train" else half}
+
+    def settings(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """A row's settings, and around them what suits few small photos."""
+        own = {name: value for name, value in row.items() if name not in _NETWORK}
+        common: dict[str, Any] = {
+            "backbone": "small",
+            "epochs": self.epochs,
+            "supervised_epochs": max(1, self.epochs // 2),
+            # With neighbors of its own a row needs a batch of its own.
+            "batch_size": None if "neighbors" in own else 48,
+            "neighbors": 4,
+            "lr": 1e-3,
+            "head_lr": 1e-3,
+            "momentum": 0.9,
+            "queue": max(1, self.images // 2),
+            "crop_scale": (0.3, 1.0),
+            "freeze_batch_norm": None,
+        }
+        return common | own
+
+    def draw(self, folder: Path, progress: Callable[[int, int], None]) -> None:
+        """Draw the photos, unless they are there: ``make_products`` leaves a whole folder or none."""
+        if not folder.exists():
+            make_products(folder, products=self.products, photos=self.photos, class_folders=True, progress=progress)
+
+
+def quick_table(table: Table) -> Table:
+    """A table's rows that can be run, on the embedded data, without those that are the same there.
+
+    Example:
+        >>> from selftaught.reproduce.unsupervised import TABLE1
+        >>> [row.name for row in quick_table(TABLE1).rows][-2:]
+        ['udml-ss-g512', 'stml-g512']
+    """
+    scores = tuple(dict.fromkeys(score for scores in table.columns.values() for score in scores))
+    rows: dict[str, Row] = {}
+    for row in table.rows:
+        if row.settings is not None:
+            same = repr((Quick().settings(row.settings), row.uses))
+            rows.setdefault(same, replace(row, paper={}))
+    note = (
+        "Drawn photos, a small network and few epochs: these numbers cannot be compared with the paper's. "
+        "Rows that differ only in backbone or weights are one row here."
+    )
+    return Table(table.name, f"{table.title} (quick)", {EMBEDDED: scores}, tuple(rows.values()), note)

@@ -1,0 +1,97 @@
+"""What a reproduction is asked for, and what its folder was begun with."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from selftaught.errors import SelftaughtError, UsageError, shown
+from selftaught.files import new_folder, write_atomically
+from selftaught.reproduce.quick import Quick
+from selftaught.reproduce.table import Row, Table
+
+BEGUN = "begun.json"
+_MOMENTUM_ENCODERS = ("moco", "byol", "msf")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A table, some of its rows, and where and how to run them."""
+
+    table: Table
+    rows: tuple[Row, ...]
+    data: Path
+    """Below it lie the data sets, and the weights in ``weights/``."""
+    out: Path
+    seeds: int = 1
+    epochs: int | None = None
+    """Instead of the recipe's."""
+    backbone: str | None = None
+    """Instead of the rows' own."""
+    device: str = "auto"
+    quick: Quick | None = None
+
+    def settings(self, row: Row, dataset: str) -> dict[str, Any]:
+        """What training is told for a row on a data set, beside images, weights, seed and device."""
+        assert row.settings is not None
+        settings = dict(row.settings)
+        if dataset == "sop" and "recipe" not in settings:
+            settings["recipe"] = "sop"
+            if settings["method"] in _MOMENTUM_ENCODERS:  # the recipe's is for STML's teacher
+                settings["momentum"] = 0.999
+        if self.quick is not None:
+            settings = self.quick.settings(settings)
+        if self.backbone is not None:
+            settings |= {"backbone": self.backbone, "freeze_batch_norm": None}
+        if self.epochs is not None and settings.get("epochs") != 0:
+            settings["epochs"] = self.epochs
+            if settings.get("recipe") == "semi":
+                settings["supervised_epochs"] = self.epochs
+        return settings
+
+
+def check_begun(request: Request) -> bool:
+    """Whether the output folder holds this table already; an error if it holds anything else."""
+    file = request.out / BEGUN
+    try:
+        before = dict(json.loads(file.read_text("utf-8", "surrogateescape")))
+    except (FileNotFoundError, NotADirectoryError):
+        if request.out.is_dir() and any(request.out.iterdir()):
+            raise UsageError(
+                f"the folder {shown(request.out)} is not empty and holds no table: give another --out"
+            ) from None
+        return False
+    except (ValueError, TypeError):
+        raise SelftaughtError(f"{shown(file)} is damaged: give another --out") from None
+    for name, value in _options(request).items():
+        if before.get(name) != value:
+            raise UsageError(
+                f"{shown(request.out)} was begun with {_words(name, before.get(name))}, not with "
+                f"{_words(name, value)}: give the same, or another --out"
+            )
+    return True
+
+
+def begin(request: Request) -> None:
+    """Make the output folder, or check that it was begun with the same options."""
+    if not check_begun(request):
+        new_folder(request.out, "the output folder", "give another --out")
+        write_atomically(request.out / BEGUN, json.dumps(_options(request), indent=2) + "\n")
+
+
+def _options(request: Request) -> dict[str, Any]:
+    return {
+        "table": request.table.name,
+        "quick": request.quick is not None,
+        "epochs": request.epochs,
+        "backbone": request.backbone,
+        "data": None if request.quick is not None else str(request.data.absolute()),
+    }
+
+
+def _words(name: str, value: object) -> str:
+    if name == "table":
+        return f"the table {shown(value)}"
+    if name == "quick":
+        return "--quick" if value else "the real data"
+    return f"--{name} {shown(value)}" if value is not None else f"the {name} of the recipe"

@@ -1,0 +1,70 @@
+"""Runs the jobs of a table one after the other; what is finished stays, what was begun goes on."""
+
+import gc
+from collections.abc import Sequence
+
+import torch
+
+from selftaught.errors import Collapse, Interrupted, SelftaughtError
+from selftaught.reproduce.estimate import Estimator
+from selftaught.reproduce.folders import drop_checkpoints, forget_failure, note_failure, run_seconds, status
+from selftaught.reproduce.inputs import PHOTOS
+from selftaught.reproduce.plan import Job
+from selftaught.reproduce.provenance import command
+from selftaught.reproduce.request import Request, begin
+from selftaught.reproduce.results import write_results
+from selftaught.training import train
+from selftaught.training.progress import Reporter, duration
+
+
+def run_jobs(request: Request, jobs: Sequence[Job], estimator: Estimator, reporter: Reporter) -> int:
+    """Run every job that is open, and write the results after each.
+
+    A job that fails does not stop the others. A finished one keeps its model and loses its checkpoint.
+
+    Returns:
+        How many of the jobs have failed.
+
+    Raises:
+        Interrupted: stopped by the user; the same command goes on.
+    """
+    begin(request)
+    try:
+        if request.quick is not None and any(job.open for job in jobs):
+            with reporter.work("drawing photos", request.quick.products * request.quick.photos) as tell:
+                request.quick.draw(request.out / PHOTOS, lambda _done, _total: tell(1, ""))
+        for job in jobs:
+            if status(job.folder) == "finished":  # a kill may have come before
+                drop_checkpoints(job.folder)
+        write_results(request, jobs, request.device)
+        waiting = [job for job in jobs if job.open]
+        for number, job in enumerate(waiting):
+            seconds = [estimator.seconds(other) for other in waiting[number:]]
+            reporter.say(
+                f"[{number + 1}/{len(waiting)}] {job.title}: about {duration(seconds[0])}, "
+                f"with all that follow about {duration(sum(seconds))}"
+            )
+            _attempt(job, request, reporter)
+            write_results(request, jobs, request.device)
+    except (Interrupted, KeyboardInterrupt):
+        raise Interrupted(f"stopped; what is done is kept, go on with: {command(request)}") from None
+    return sum(status(job.folder) == "failed" for job in jobs)
+
+
+def _attempt(job: Job, request: Request, reporter: Reporter) -> None:
+    forget_failure(job.folder)
+    begun = status(job.folder) == "begun"
+    arguments = {"resume": job.folder} if begun else {"out": job.folder, **job.arguments}
+    try:
+        train(device=request.device, quiet=request.quick is not None, **arguments)
+        drop_checkpoints(job.folder)
+        reporter.say(f"  finished in {duration(run_seconds(job.folder))}")
+    except Interrupted:
+        raise
+    except (SelftaughtError, torch.OutOfMemoryError) as error:
+        sentence = "out of GPU memory" if isinstance(error, torch.OutOfMemoryError) else str(error)
+        note_failure(job.folder, sentence, final=isinstance(error, Collapse))
+        reporter.say(f"  failed: {sentence}")
+    finally:
+        gc.collect()  # what a failed run still holds would be missing in the next one
+        torch.cuda.empty_cache()

@@ -1,0 +1,71 @@
+"""Every table by name: the paper's, and one of our own."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from selftaught.errors import UsageError, unknown
+from selftaught.reproduce.analysis import ABLATION, REMOVALS, SENSITIVITY
+from selftaught.reproduce.semi import SEMI
+from selftaught.reproduce.table import FOLDER, Row, Table, Uses
+from selftaught.reproduce.unsupervised import SCRATCH, SSL, TABLE1
+
+_PEERS = {
+    "moco": "MoCo",
+    "byol": "BYOL",
+    "msf": "MSF",
+    "nce": "NCE",
+    "isif": "ISIF",
+    "deepcluster": "DeepCluster",
+    "udml-ss": "UDML-SS",
+}
+_SUPERVISED = {"contrastive": "Contrastive", "multi-similarity": "Multi-Similarity", "proxy-anchor": "Proxy-Anchor"}
+
+
+def _own(name: str, label: str, group: str, settings: dict[str, Any], uses: Uses = "train") -> Row:
+    return Row(name, label, "", group, {}, {"method": "stml", **settings}, uses=uses)
+
+
+METHODS = Table(
+    "methods",
+    "Every method under one protocol",
+    {FOLDER: ("recall@1", "map@r", "r_precision")},
+    (
+        _own("start", "before training", "No training", {"epochs": 0}),
+        _own("stml", "STML", "Without labels", {}),
+        _own("stml-paper", "STML, as the text has it", "Without labels", {"recipe": "paper"}),
+        *(_own(name, f"STML {label}", "Without labels", changes) for name, (label, changes) in REMOVALS.items()),
+        *(_own(name, label, "Without labels", {"method": name}) for name, label in _PEERS.items()),
+        *(_own(name, label, "With all labels", {"method": name}) for name, label in _SUPERVISED.items()),
+        _own("ms-half", "Multi-Similarity, half", "With the labels of half of the classes",
+             {"method": "multi-similarity", "both_heads": True}, "labeled"),  # the first stage of the next two
+        _own("semi-stml", "STML after Multi-Similarity", "With the labels of half of the classes",
+             {"recipe": "semi"}, "both"),
+        _own("semi-slade", "SLADE after Multi-Similarity", "With the labels of half of the classes",
+             {"method": "slade", "recipe": "semi"}, "both"),
+    ),
+)  # fmt: skip
+
+TABLES = {table.name: table for table in (TABLE1, SCRATCH, ABLATION, SSL, SEMI, SENSITIVITY, METHODS)}
+
+
+def find_table(name: str) -> Table:
+    """A table by name.
+
+    Example:
+        >>> find_table("ablation").title
+        'Table 3: STML with one part taken away'
+    """
+    if name not in TABLES:
+        raise unknown("table", name, TABLES)
+    return TABLES[name]
+
+
+def find_rows(table: Table, names: Sequence[str]) -> tuple[Row, ...]:
+    """The rows of these names, in the table's order; all that can be run where no name is given."""
+    known = {row.name: row for row in table.rows}
+    for name in names:
+        if name not in known:
+            raise unknown(f"row of {table.name}", name, known)
+        if known[name].settings is None:
+            raise UsageError(f"the row {name!r} cannot be run: only the paper's numbers of it are here, not the method")
+    return tuple(row for row in table.rows if row.settings is not None and (row.name in names or not names))

@@ -1,0 +1,168 @@
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_train import write_run
+from PIL import Image
+
+from selftaught.reproduce.cells import collect
+from selftaught.reproduce.folders import measured, run_folder
+from selftaught.reproduce.plan import make_jobs
+from selftaught.reproduce.provenance import command, differences
+from selftaught.reproduce.quick import Quick, quick_table
+from selftaught.reproduce.request import Request
+from selftaught.reproduce.results import write_results
+from selftaught.reproduce.tables import find_rows, find_table
+from selftaught.reproduce.text import plain
+
+
+def request_for(table: str, out: Path, *rows: str, **options: Any) -> Request:
+    found = find_table(table)
+    return Request(found, find_rows(found, rows), out / "data", out, device="cpu", **options)
+
+
+def test_a_result_is_the_last_epoch_and_the_best_one_stands_beside_it(tmp_path: Path) -> None:
+    write_run(tmp_path, seed=1, epochs=3)
+    run = measured(tmp_path)
+    assert run.last["recall@1"] == pytest.approx(59.0)
+    assert run.best["recall@1"] == pytest.approx(61.0)
+    assert run.last["map@r"] == pytest.approx(29.5)
+    assert "loss" not in run.last
+    assert (run.epochs, run.seconds) == (3, 30.0)
+
+
+def test_without_epochs_the_start_is_the_result(tmp_path: Path) -> None:
+    write_run(tmp_path, epochs=0)
+    assert measured(tmp_path).last["recall@1"] == pytest.approx(40.0)
+    assert measured(tmp_path).best == {}
+
+
+def test_epochs_that_were_not_evaluated_do_not_count(tmp_path: Path) -> None:
+    write_run(tmp_path, epochs=2)
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    (tmp_path / "metrics.jsonl").write_text("\n".join(['{"epoch": 1, "loss": 2.0}', lines[1]]) + "\n")
+    assert measured(tmp_path).best["recall@1"] == pytest.approx(58.0)
+
+
+def test_cells_have_mean_and_deviation_over_seeds_beside_the_papers_number(tmp_path: Path) -> None:
+    request = request_for("ablation", tmp_path)
+    for seed in (0, 1, 2):
+        write_run(run_folder(tmp_path, "stml", "cub", seed), seed)
+    write_run(run_folder(tmp_path, "without-pairwise", "cars", 0))
+    cells = collect(request)
+    cell = cells["stml"]["cub"]["recall@1"]
+    assert cell.mean == pytest.approx(59.0)
+    assert cell.deviation == pytest.approx(statistics.stdev([58, 59, 60]))
+    assert cell.best_mean == pytest.approx(61.0)
+    assert cell.paper == 60.6
+    single = cells["without-pairwise"]["cars"]["recall@1"]
+    assert single.mean == pytest.approx(58.0)
+    assert (single.deviation, single.paper) == (None, 45.0)
+    assert cells["stml"]["cars"]["recall@1"].mean is None
+
+
+def test_the_files_hold_numbers_provenance_and_jobs(tmp_path: Path) -> None:
+    request = request_for("table1", tmp_path, "stml-g512", seeds=2, epochs=5)
+    for seed in (0, 1):
+        write_run(run_folder(tmp_path, "stml-g512", "sop", seed), seed)
+    write_results(request, make_jobs(request), "cpu")
+    content = json.loads((tmp_path / "results.json").read_text("utf-8"))
+    row = next(row for row in content["rows"] if row["name"] == "stml-g512")
+    score = row["scores"]["sop"]["recall@1"]
+    assert score["mean"] == pytest.approx(58.5)
+    assert score["by_seed"]["1"] == {"last": pytest.approx(59.0), "best_on_test": pytest.approx(61.0)}
+    assert score["paper"] == 65.3
+    assert content["differences"] == {"epochs": {"recipe": [90], "here": [5]}}
+    assert content["epochs"] == [5]
+    assert content["comparable_with_paper"] is False
+    assert {"torch", "selftaught", "python"} <= set(content["versions"])
+    assert content["command"] == command(request)
+    assert "cpu" in content["device"]
+    states = [(job["data"], job["seed"], job["status"]) for job in content["jobs"]]
+    assert ("sop", 1, "finished") in states
+    assert ("cub", 0, "cannot be run") in states
+
+    page = (tmp_path / "results.md").read_text("utf-8")
+    assert "| STML | G512 | 58.5 ± 0.7 (60.5) | 65.3 | 29.2 ± 0.4 (30.2) | 79.8 |" in page
+    assert "| MOM | G64 | – | 45.3 | – | 57.8 | – | 68.6 |" in page, "rows that cannot be run have the paper's numbers"
+    assert "| **Supervised** |" in page
+    assert "epochs: 5, where the recipes have 90" in page
+    assert "chosen by looking at them" in page
+    assert "- stml-g512 on cub, seed 0; stml-g512 on cub, seed 1 cannot be run: " in page
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
+def test_results_of_earlier_commands_stay_in_the_table(tmp_path: Path) -> None:
+    write_run(run_folder(tmp_path, "stml", "cub", 4), 4)
+    request = request_for("ablation", tmp_path, "without-pairwise")
+    assert collect(request)["stml"]["cub"]["recall@1"].last == {4: pytest.approx(62.0)}
+
+
+def test_a_damaged_run_is_a_failure_and_not_an_error(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, "stml", "cub", 0)
+    write_run(folder)
+    (folder / "metrics.jsonl").write_text("{")
+    request = request_for("ablation", tmp_path, "stml")
+    write_results(request, make_jobs(request), "cpu")
+    note = json.loads((tmp_path / "results.json").read_text("utf-8"))["jobs"][0]
+    assert note["status"] == "failed"
+    assert "is damaged" in note["error"]
+
+
+def test_a_quick_table_has_no_column_of_the_papers(tmp_path: Path) -> None:
+    table = quick_table(find_table("ablation"))
+    request = Request(table, table.rows, tmp_path, tmp_path, quick=Quick())
+    write_run(run_folder(tmp_path, "stml", "embedded", 0))
+    write_results(request, make_jobs(request), "cpu")
+    page = (tmp_path / "results.md").read_text("utf-8")
+    assert "paper |" not in page
+    assert "cannot be compared with the paper's" in page
+    assert "| STML | G512 | 58.0 (60.0) |" in page
+    assert "w/o KL divergence" not in page, "nothing is known of it yet"
+
+
+def test_a_command_without_options_changes_no_setting(tmp_path: Path) -> None:
+    for table in ("table1", "scratch", "semi", "methods"):
+        assert differences(request_for(table, tmp_path)) == {}
+    assert differences(request_for("semi", tmp_path, "stml-swav", epochs=9))["supervised_epochs"]["here"] == [9]
+
+
+def test_sensitivity_is_drawn_and_written_down(tmp_path: Path) -> None:
+    request = request_for("sensitivity", tmp_path)
+    for name in ("default", "k-4", "k-20", "sigma-0.5"):
+        write_run(run_folder(tmp_path, name, "cub", 0))
+    write_results(request, make_jobs(request), "cpu")
+    lines = (tmp_path / "sensitivity.csv").read_text("utf-8").splitlines()
+    assert lines[0] == "data,parameter,value,recall@1"
+    assert lines[1:] == [
+        "cub,k,4,58.0000",
+        "cub,k,10,58.0000",
+        "cub,k,20,58.0000",
+        "cub,sigma,0.5,58.0000",
+        "cub,sigma,3,58.0000",
+    ]
+    with Image.open(tmp_path / "sensitivity.png") as picture:
+        assert picture.width > picture.height
+
+
+def test_a_quick_sensitivity_is_drawn_too(tmp_path: Path) -> None:
+    table = quick_table(find_table("sensitivity"))
+    request = Request(table, table.rows, tmp_path, tmp_path, quick=Quick())
+    write_run(run_folder(tmp_path, "k-6", "embedded", 0))
+    write_results(request, make_jobs(request), "cpu")
+    assert "embedded,k,6,58.0000" in (tmp_path / "sensitivity.csv").read_text("utf-8")
+
+
+def test_a_table_on_a_terminal_has_aligned_columns(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_run(run_folder(tmp_path, "stml-g512", "cub", seed), seed)
+    request = request_for("table1", tmp_path)
+    lines = plain(request.table, collect(request), "cub").splitlines()
+    (line,) = (line for line in lines if "58.5" in line)
+    assert line.split("  ")[0] == "STML"
+    assert line.endswith("  81.5")
+    assert "58.5 ± 0.7 (60.5)   60.6" in line
+    assert "Supervised" in lines
+    assert len({len(line) for line in lines if line not in ("Supervised", "Unsupervised")}) == 1
