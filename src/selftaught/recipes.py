@@ -53,6 +53,8 @@ class Settings:
     delta: float = 1.0
     momentum: float = 0.999
     """m of the teacher's moving average (Eq. 4), and of the key encoder in MoCo, BYOL and mean shift."""
+    teacher_dim: int | None = None
+    """Size of g, the embedding of the teacher; by default that of the pooled feature."""
     teacher_update: Literal["before_step", "after_step"] = "before_step"
     """Average the student before the optimizer's step (the authors' code) or after it (the paper)."""
     reduction: Reduction = "pairs"
@@ -101,6 +103,8 @@ class Settings:
         _require(0 < low <= high <= 1, "crop_scale", f"must be two fractions in order, but is {low}, {high}")
         _require(self.workers is None or self.workers >= 0, "workers", f"must not be negative, but is {self.workers}")
         _require(self.clusters is None or self.clusters >= 2, "clusters", f"must be at least 2, but is {self.clusters}")
+        wide = self.teacher_dim
+        _require(wide is None or wide >= 1, "teacher_dim", f"must be at least 1, but is {wide}")
         size = self.batch_size
         if size is not None:
             least = 2 * self.neighbors
@@ -129,6 +133,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "epochs": 180,
         "weights": "none",
         "backbone": "resnet18",
+        "teacher_dim": 1024,
     },
     "semi": {"sigma": 2.0, "momentum": 0.9999, "freeze_batch_norm": True},
 }

@@ -142,6 +142,15 @@ def test_an_estimate_comes_from_finished_jobs_of_the_same_backbone(tmp_path: Pat
     assert estimator.seconds(jobs[3]) == pytest.approx(6.0), "half of the images"
 
 
+def test_an_estimate_leaves_out_jobs_whose_timing_is_damaged(tmp_path: Path) -> None:
+    data = parted(tmp_path / "mine")
+    jobs = plan("methods", data, tmp_path / "out", "stml", "moco", "byol", epochs=2, backbone="small")
+    for job in jobs[:2]:
+        write_run(job.folder, epochs=2, seconds=6.0)
+    (jobs[0].folder / "timing.jsonl").write_text("{")
+    assert Estimator(jobs, "cpu", pytest.fail).seconds(jobs[2]) == pytest.approx(12.0)
+
+
 def test_an_estimate_before_any_job_comes_from_timed_steps(tmp_path: Path) -> None:
     table = quick_table(find_table("ablation"))
     jobs = make_jobs(Request(table, table.rows, tmp_path, tmp_path, quick=Quick()))

@@ -1,5 +1,6 @@
 import json
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from fake_train import write_run
 from PIL import Image
 
 from selftaught.reproduce.cells import collect
-from selftaught.reproduce.folders import measured, run_folder
+from selftaught.reproduce.folders import failure, measured, note_failure, run_folder, status
 from selftaught.reproduce.plan import make_jobs
 from selftaught.reproduce.provenance import command, differences
 from selftaught.reproduce.quick import Quick, quick_table
@@ -31,6 +32,14 @@ def test_a_result_is_the_last_epoch_and_the_best_one_stands_beside_it(tmp_path: 
     assert run.last["map@r"] == pytest.approx(29.5)
     assert "loss" not in run.last
     assert (run.epochs, run.seconds) == (3, 30.0)
+
+
+def test_the_best_epoch_is_one_epoch_the_one_with_the_best_recall(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    rows = [(1, 0.3, 0.9), (2, 0.5, 0.2), (3, 0.4, 0.6)]
+    lines = [json.dumps({"epoch": epoch, "recall@1": recall, "map@r": other}) for epoch, recall, other in rows]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    assert measured(tmp_path).best == {"recall@1": pytest.approx(50.0), "map@r": pytest.approx(20.0)}
 
 
 def test_without_epochs_the_start_is_the_result(tmp_path: Path) -> None:
@@ -111,6 +120,61 @@ def test_a_damaged_run_is_a_failure_and_not_an_error(tmp_path: Path) -> None:
     assert "is damaged" in note["error"]
 
 
+@pytest.mark.parametrize("damage", ["{", '{"epoch": 1}\n', '{"epoch": 1, "seconds": NaN}\n', "[]\n"])
+def test_a_damaged_timing_counts_no_seconds(tmp_path: Path, damage: str) -> None:
+    folder = run_folder(tmp_path, "stml", "cub", 0)
+    write_run(folder)
+    (folder / "timing.jsonl").write_text(damage)
+    request = request_for("ablation", tmp_path, "stml")
+    write_results(request, make_jobs(request), "cpu")
+    text = (tmp_path / "results.json").read_text("utf-8")
+    assert "NaN" not in text
+    note = json.loads(text)["jobs"][0]
+    assert (note["status"], note["seconds"]) == ("finished", 0.0)
+
+
+def test_a_score_that_is_no_number_is_damage(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, "stml", "cub", 0)
+    write_run(folder)
+    (folder / "metrics.jsonl").write_text('{"epoch": 1, "recall@1": NaN}\n')
+    request = request_for("ablation", tmp_path, "stml")
+    write_results(request, make_jobs(request), "cpu")
+    text = (tmp_path / "results.json").read_text("utf-8")
+    assert "NaN" not in text
+    assert json.loads(text)["jobs"][0]["status"] == "failed"
+
+
+def test_a_mean_over_fewer_seeds_than_asked_for_says_so(tmp_path: Path) -> None:
+    for name, seeds in (("stml", (0, 1, 2)), ("without-pairwise", (0, 2)), ("without-relaxed", (1,))):
+        for seed in seeds:
+            write_run(run_folder(tmp_path, name, "cub", seed), seed)
+    request = request_for("ablation", tmp_path, seeds=3)
+    page = plain(request.table, collect(request), "cub")
+    assert "59.0 ± 1.0 (61.0)   60.6" in page, "all of them"
+    assert "59.0 ± 1.4 (61.0), 2 of 3 seeds" in page
+    assert "59.0 (61.0), 1 of 3 seeds" in page
+    later = replace(request, seeds=1, rows=request.rows[:1])
+    assert "2 of 3" not in plain(later.table, collect(later), "cub"), "two were all that was ever asked for"
+
+
+def test_a_collapse_that_could_not_be_noted_any_more_is_a_failure_for_good(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, "stml", "cub", 0)
+    write_run(folder)
+    (folder / "model.json").write_text('{"finished": true}')
+    assert status(folder) == "finished"
+    (folder / "model.json").write_text('{"finished": false}')
+    assert status(folder) == "failed"
+    assert failure(folder) == (f"training collapsed; see {folder}", True)
+    request = request_for("ablation", tmp_path, "stml")
+    job = make_jobs(request)[0]
+    assert not job.open
+    write_results(request, [job], "cpu")
+    note = json.loads((tmp_path / "results.json").read_text("utf-8"))["jobs"][0]
+    assert (note["status"], note["error"]) == ("failed", f"training collapsed; see {folder}")
+    note_failure(folder, "training collapsed in epoch 2", final=True)
+    assert failure(folder) == ("training collapsed in epoch 2", True)
+
+
 def test_a_quick_table_has_no_column_of_the_papers(tmp_path: Path) -> None:
     table = quick_table(find_table("ablation"))
     request = Request(table, table.rows, tmp_path, tmp_path, quick=Quick())
@@ -119,7 +183,7 @@ def test_a_quick_table_has_no_column_of_the_papers(tmp_path: Path) -> None:
     page = (tmp_path / "results.md").read_text("utf-8")
     assert "paper |" not in page
     assert "cannot be compared with the paper's" in page
-    assert "| STML | G512 | 58.0 (60.0) |" in page
+    assert "| STML | 58.0 (60.0) |" in page
     assert "w/o KL divergence" not in page, "nothing is known of it yet"
 
 

@@ -91,6 +91,31 @@ def test_a_job_that_fails_does_not_stop_the_others(data: Path, monkeypatch: pyte
     assert status(jobs[1].folder) == "finished"
 
 
+def test_an_error_that_nobody_thought_of_stops_only_its_own_job(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = request_for(data, "stml", "moco")
+    failed, jobs = go(request, monkeypatch, FakeTrain({"stml": RuntimeError("no kernel\n  for this device")}))
+    assert failed == 1
+    assert [status(job.folder) for job in jobs] == ["failed", "finished"]
+    assert results(request)["jobs"][0]["error"] == "RuntimeError: no kernel for this device"
+    assert jobs[0].open, "it may be gone the next time"
+
+
+def test_what_failed_only_after_training_is_not_trained_again(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = request_for(data, "stml")
+
+    def full(_folder: Path) -> None:
+        raise OSError("read-only")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "drop_checkpoints", full)
+        failed, jobs = go(request, monkeypatch, FakeTrain())
+    assert failed == 1
+    fake = FakeTrain()
+    assert go(request, monkeypatch, fake)[0] == 0
+    assert not fake.calls
+    assert status(jobs[0].folder) == "finished"
+
+
 def test_an_interruption_says_how_to_go_on(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = request_for(data, "stml", "moco", seeds=2)
     for stop in (Interrupted("stopped in epoch 1"), KeyboardInterrupt()):

@@ -1,7 +1,7 @@
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -9,7 +9,7 @@ from selftaught import recipes
 from selftaught.errors import UsageError
 from selftaught.reproduce.quick import EMBEDDED, Quick, quick_table
 from selftaught.reproduce.request import Request
-from selftaught.reproduce.table import Row, Table
+from selftaught.reproduce.table import FOLDER, Row, Table
 from selftaught.reproduce.tables import METHODS, TABLES, find_rows, find_table
 
 CASES = [(name, row.name) for name, table in TABLES.items() for row in find_rows(table, ())]
@@ -67,17 +67,55 @@ def test_every_row_has_settings_that_training_takes(table: str, name: str) -> No
         assert (other.epochs, other.backbone) == (0 if name == "start" else 7, "small")
     quick = recipes.settings(**replace(request, quick=Quick()).settings(row, EMBEDDED))
     assert quick.backbone == "small"
-    assert quick.epochs in (0, Quick().epochs)
+    assert quick.epochs in (0, Quick().epochs, quick.supervised_epochs if quick.both_heads else 0)
+    assert quick.clusters is None
     assert quick.method == chosen.method
 
 
-def test_products_have_their_recipe_and_momentum_encoders_keep_their_momentum() -> None:
-    request = request_for(find_table("ssl"))
-    stml = recipes.settings(**request.settings(row_of("ssl", "stml-g512"), "sop"))
-    assert (stml.recipe, stml.neighbors, stml.delta, stml.momentum, stml.head_lr) == ("sop", 2, 0.9, 0.9, 1e-2)
-    moco = recipes.settings(**request.settings(row_of("ssl", "moco-g512"), "sop"))
-    assert (moco.recipe, moco.momentum, moco.head_lr) == ("sop", 0.999, 1e-2)
-    assert recipes.settings(**request.settings(row_of("ssl", "stml-g512"), "cub")).recipe == "official"
+def test_on_products_only_stml_has_the_recipes_momentum_and_rate_of_the_heads() -> None:
+    found = set()
+    for table, name in CASES:
+        row, request = row_of(table, name), request_for(find_table(table))
+        if "sop" in request.table.datasets(row) and table != "scratch":
+            chosen = recipes.settings(**request.settings(row, "sop"))
+            assert (chosen.recipe, chosen.neighbors, chosen.delta, chosen.lr) == ("sop", 2, 0.9, 1e-4)
+            assert (chosen.momentum, chosen.head_lr) == ((0.9, 1e-2) if chosen.method == "stml" else (0.999, 1e-4))
+            found.add(chosen.method)
+    assert {"stml", "moco", "byol", "msf", "nce", "isif", "deepcluster", "udml-ss", "proxy-anchor"} <= found
+    for row in find_rows(find_table("scratch"), ()):
+        chosen = recipes.settings(**request_for(find_table("scratch")).settings(row, "sop"))
+        assert (chosen.recipe, chosen.lr, chosen.head_lr) == ("scratch", 5e-4, 1e-4)
+    on_birds = request_for(find_table("ssl")).settings(row_of("ssl", "stml-g512"), "cub")
+    assert recipes.settings(**on_birds).recipe == "official"
+
+
+def test_clusters_are_as_many_as_the_note_says_and_automatic_where_nothing_is_known() -> None:
+    def clusters(table: str, name: str, dataset: str) -> int | None:
+        settings = request_for(find_table(table)).settings(row_of(table, name), dataset)
+        return recipes.settings(**settings).clusters
+
+    for name in ("deepcluster-g128", "udml-ss-g512"):
+        assert [clusters("table1", name, data) for data in ("cub", "cars", "sop")] == [100, 100, 10_000]
+    assert [clusters("semi", "slade-swav", data) for data in ("cub", "cars")] == [500, 1000]
+    assert clusters("semi", "stml-swav", "cub") is None
+    assert {clusters("methods", name, FOLDER) for name in ("deepcluster", "udml-ss", "semi-slade")} == {None}
+    assert "100 on CUB and Cars, 10,000 on SOP" in find_table("table1").note
+    assert "500 of NABirds, 1,000 of CompCars" in find_table("semi").note
+
+
+@pytest.mark.parametrize("options", [{}, {"quick": Quick()}, {"epochs": 4}, {"epochs": 4, "quick": Quick()}])
+def test_the_supervised_half_is_the_first_stage_of_the_semi_supervised_rows(options: dict[str, Any]) -> None:
+    request = replace(request_for(METHODS), **options)
+    dataset = EMBEDDED if request.quick else FOLDER
+    half, stml, slade = (
+        recipes.settings(**request.settings(row_of("methods", name), dataset))
+        for name in ("ms-half", "semi-stml", "semi-slade")
+    )
+    assert half.epochs == stml.supervised_epochs == slade.supervised_epochs
+    stage = asdict(replace(stml, method="multi-similarity", both_heads=True, epochs=stml.supervised_epochs))
+    of_no_account = {"recipe", "sigma", "momentum", "supervised_epochs"}
+    different = {name for name, value in asdict(half).items() if value != stage[name]} - of_no_account
+    assert different <= {"freeze_batch_norm"}, "automatic, which is frozen where the weights are pretrained"
 
 
 def test_networks_are_the_papers() -> None:
@@ -98,6 +136,16 @@ def test_k_counts_two_views_of_every_neighbor() -> None:
         chosen = recipes.settings(**request.settings(row_of("sensitivity", f"k-{k}"), "cub"))
         assert (2 * chosen.neighbors, chosen.sigma, chosen.batch_size) == (k, 3.0, None)
     assert recipes.settings(**request.settings(row_of("sensitivity", "sigma-0.5"), "cub")).sigma == 0.5
+
+
+def test_quick_points_of_the_sensitivity_have_the_k_and_sigma_of_their_labels() -> None:
+    request = replace(request_for(quick_table(find_table("sensitivity"))), quick=Quick())
+    points = {}
+    for row in request.table.rows:
+        chosen = recipes.settings(**request.settings(row, EMBEDDED))
+        points[row.name] = (2 * chosen.neighbors, chosen.sigma)
+    assert (points["default"], points["k-4"], points["sigma-0.5"]) == ((10, 3.0), (4, 3.0), (10, 0.5))
+    assert len(set(points.values())) == len(points) == 14
 
 
 def test_our_own_table_has_every_method() -> None:
@@ -123,6 +171,10 @@ def test_a_quick_table_runs_each_row_once_without_the_papers_numbers() -> None:
     assert "stml-g512" in names
     assert "stml-bn512" not in names, "the same as stml-g512 where the network is another"
     assert "mom-g64" not in names
+    labels = [row.label for row in quick.rows]
+    assert [label for label in labels if "STML" in label] == [f"STML, {dim} dimensions" for dim in (64, 128, 512)]
+    assert "UDML-SS" in labels, "alone of its name"
+    assert not any(row.arch for row in quick.rows), "the network is another"
     assert not quick.compared
     assert "cannot be compared" in quick.note
 

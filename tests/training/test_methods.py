@@ -10,7 +10,9 @@ import torch
 from conftest import TINY
 from selftaught import Embedder, train
 from selftaught.errors import SelftaughtError, UsageError
-from selftaught.learners import LABELED
+from selftaught.learners import METHODS as KNOWN
+from selftaught.networks import Preprocessing
+from selftaught.networks.small import SmallNetwork
 from selftaught.recipes import Method
 from selftaught.training import loop as loop_module
 
@@ -50,7 +52,7 @@ def test_labels_are_needed_by_labeled_methods_alone(photos: Path, tmp_path: Path
     for number, path in enumerate(photos.rglob("*.jpg")):
         (flat / f"{number}.jpg").write_bytes(path.read_bytes())
     train(flat, out=tmp_path / "moco", method="moco", **OPTIONS | {"epochs": 0})
-    for method in sorted(set(LABELED) - {"slade"}):
+    for method in [name for name, method in KNOWN.items() if method.labeled and name != "slade"]:
         with pytest.raises(SelftaughtError, match="has no class folders"):
             train(flat, out=tmp_path / method, method=method, **OPTIONS)
 
@@ -62,8 +64,36 @@ def test_scores_are_measured_every_so_many_epochs_and_after_the_last(photos: Pat
     assert {"recall@1", "recall@2", "recall@4", "recall@8", "recall@10", "recall@100"} < set(rows[-1])
 
 
+def test_every_method_of_the_settings_is_known() -> None:
+    assert set(KNOWN) == set(get_args(Method))
+
+
 def test_unknown_methods_get_the_nearest_name_and_too_many_clusters_are_refused(photos: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="did you mean 'moco'"):
         train(photos, out=tmp_path / "run", method="mocco", **OPTIONS)
     with pytest.raises(UsageError, match="too many for 24 images: give at most 12"):
         train(photos, out=tmp_path / "run", method="deepcluster", clusters=13, **OPTIONS)
+
+
+def test_a_finished_run_without_checkpoint_is_not_trained_again(photos: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(photos, out=run, **OPTIONS)
+    (run / "checkpoint.pt").unlink()
+    before = (run / "model.safetensors").read_bytes()
+    with pytest.raises(UsageError, match="is finished and has kept no checkpoint"):
+        train(resume=run, quiet=True)
+    assert (run / "model.safetensors").read_bytes() == before
+
+
+def test_preprocessing_of_a_module_of_ones_own_outlives_a_stop_before_the_first_checkpoint(
+    photos: Path, tmp_path: Path
+) -> None:
+    run, inputs = tmp_path / "run", Preprocessing(size=48, mean=(0.5, 0.5, 0.5))
+    options = {name: value for name, value in OPTIONS.items() if name != "backbone"}
+    module = SmallNetwork()
+    train(photos, out=run, backbone=module, preprocessing=inputs, **options | {"epochs": 0})
+    for file in run.iterdir():
+        if file.name != "settings.json":
+            file.unlink()
+    model = train(resume=run, backbone=module, quiet=True)
+    assert model.preprocessing == inputs

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from PIL import Image
 
 from conftest import TINY, draw_photos
 from selftaught import Embedder, train
-from selftaught.errors import SelftaughtError, UsageError
+from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError
 from selftaught.training import loop as loop_module
 from selftaught.training.checkpoint import load_checkpoint
 
@@ -150,3 +151,36 @@ def test_labels_that_are_missing_or_alone_are_told_before_anything_is_written(
         with pytest.raises(SelftaughtError, match=r"1 of 5 classes .* have one image only, such as alone"):
             train(out=out, **call, **SEMI)
     assert not out.exists()
+
+
+def test_a_first_stage_that_collapsed_is_not_taken_for_finished(
+    halves: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labeled, unlabeled = halves
+    run = tmp_path / "run"
+    monkeypatch.setattr(loop_module, "symptom", lambda *_: "it is no longer alive")
+    for again in ({"labeled": labeled, "unlabeled": unlabeled, "out": run, **SEMI}, {"resume": run, "quiet": True}):
+        with pytest.raises(Collapse, match="in epoch 1: it is no longer alive"):
+            train(**again)
+        assert (run / "supervised" / "model.json").exists(), "the last good state is kept"
+        assert not (run / "checkpoint.pt").exists()
+
+
+def test_an_interrupt_at_the_end_of_the_first_stage_stops_before_the_second(
+    halves: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labeled, unlabeled = halves
+    run = tmp_path / "run"
+    save = Embedder.save
+
+    def interrupted(embedder: Embedder, folder: Path) -> None:
+        save(embedder, folder)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Embedder, "save", interrupted)
+    with pytest.raises(Interrupted, match=f"--resume {run}$"):
+        train(labeled=labeled, unlabeled=unlabeled, out=run, **SEMI)
+    assert not (run / "checkpoint.pt").exists()
+    monkeypatch.setattr(Embedder, "save", save)
+    train(resume=run, quiet=True)
+    assert (run / "model.json").exists()

@@ -9,6 +9,7 @@ from conftest import TINY
 from selftaught import Embedder, train
 from selftaught.data import find_images
 from selftaught.errors import SelftaughtError
+from selftaught.training import loop as loop_module
 from selftaught.training.snapshots import kept, load_snapshot
 
 CPU = torch.device("cpu")
@@ -46,3 +47,17 @@ def test_methods_without_teacher_and_with_other_heads_are_kept_too(photos: Path,
     last = load_snapshot(run, 1, CPU)
     assert last.teacher is None
     assert torch.equal(rows(Embedder(last.student, model.description), photos), rows(model, photos))
+
+
+def test_a_run_that_could_not_begin_leaves_nothing_in_the_way_of_the_next(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise SelftaughtError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop_module, "save_checkpoint", full)
+        with pytest.raises(SelftaughtError, match="the disk is full"):
+            train(photos, out=tmp_path / "run", epochs=1, snapshots=1, quiet=True, **TINY)
+    train(photos, out=tmp_path / "run", epochs=1, snapshots=1, quiet=True, **TINY)
+    assert kept(tmp_path / "run") == [0, 1]

@@ -35,9 +35,9 @@ def options(
 
 
 OTHERS = (
-    "head_lr, weight_decay, schedule, sigma, delta, momentum, teacher_update, reduction, include_self, group_views, "
-    "batches, similarity, distill, relaxed, queue, clusters, both_heads, supervised_epochs, freeze_batch_norm, "
-    "crop_scale, precision, workers, eval_every"
+    "head_lr, weight_decay, schedule, sigma, delta, momentum, teacher_dim, teacher_update, reduction, include_self, "
+    "group_views, batches, similarity, distill, relaxed, queue, clusters, both_heads, supervised_epochs, "
+    "freeze_batch_norm, crop_scale, precision, workers, eval_every"
 )
 Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")]
 AllowSkipped = Annotated[bool, typer.Option("--allow-skipped", help="Go on if over 5 % of the images are unreadable.")]

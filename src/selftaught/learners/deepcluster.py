@@ -1,7 +1,5 @@
 """DeepCluster: classify images by the clusters they fall into (Caron et al., ECCV 2018)."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -14,8 +12,9 @@ from selftaught.recipes import Settings
 
 TEMPERATURE = 0.1
 """Scores are divided by it: from embeddings of length 1 alone they would be too small to tell clusters apart."""
-CLASSIFIER_RATE = 10
-"""How much faster the classifier learns than the heads: it has only one epoch to do so."""
+INIT = 0.01
+CLASSIFIER_RATE = 0.5
+"""The classifier's learning rate."""
 
 
 def uniform_batches(clusters: Tensor, batch_size: int, generator: torch.Generator) -> Tensor:
@@ -46,7 +45,7 @@ class DeepCluster(Learner):
         assert settings.clusters is not None
         self.batch_size, self.clusters = settings.batch_size, settings.clusters
         self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
-        self.classifier = nn.Linear(settings.dim, self.clusters)
+        self.classifier = nn.Linear(settings.dim, self.clusters, bias=False)
         self.labels: Tensor
         self.register_buffer("labels", torch.zeros(images, dtype=torch.long))
 
@@ -54,8 +53,7 @@ class DeepCluster(Learner):
         _, clusters = kmeans(embeddings, self.clusters, generator)
         self.labels.copy_(clusters)
         with torch.no_grad():
-            self.classifier.weight.normal_(0, 0.01)
-            self.classifier.bias.zero_()
+            self.classifier.weight.normal_(0, INIT)
         return uniform_batches(clusters.cpu(), self.batch_size, generator)
 
     def forward(self, images: Tensor, ids: Tensor) -> dict[str, Tensor]:
@@ -64,5 +62,10 @@ class DeepCluster(Learner):
             scores = self.classifier(embeddings) / TEMPERATURE
             return {"loss": F.cross_entropy(scores, self.labels[ids])}
 
-    def extra_groups(self, head_lr: float) -> list[dict[str, Any]]:
-        return [{"params": list(self.classifier.parameters()), "lr": CLASSIFIER_RATE * head_lr}]
+    @torch.no_grad()
+    def after_backward(self) -> None:
+        """The classifier's own step: plain gradient descent, which remembers nothing of the classifier before."""
+        for parameter in self.classifier.parameters():
+            if parameter.grad is not None:
+                parameter -= CLASSIFIER_RATE * parameter.grad
+                parameter.grad = None

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from selftaught.learners.learner import Learner
@@ -11,15 +11,12 @@ from selftaught.learners.queue import Queue, embedding_queue
 from selftaught.learners.target import Target
 from selftaught.method import random_batches
 from selftaught.method.precision import in_full_precision
-from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
+from selftaught.networks import EmbeddingNetwork, Encoder
+from selftaught.networks.model import batch_norm_mlp, projector_head
 from selftaught.recipes import Settings
 
 TOP = {"msf": 5, "byol": 1}
 """To how many neighbors an image is pulled, its own other view included."""
-
-PREDICTOR_RATE = 10
-"""How much faster the predictor learns than the heads. It starts at random, and what the network learns through it
-makes the embedding worse until it predicts well."""
 
 
 @in_full_precision
@@ -50,22 +47,21 @@ class MeanShift(Learner):
     """First views, through a predictor, are pulled to what is nearest to the target encoder's second views.
 
     ``settings.method`` says how many are pulled to: "msf" to five of a queue, "byol" to the second view alone, for
-    which there is no queue. The predictor starts from the normalized embedding, the one that is evaluated.
+    which there is no queue. The embedding is a projector's output; the predictor takes it before it is normalized.
     """
 
     batch_head = "f"
     losses = ("loss",)
+    head = "projector"
 
     def __init__(self, encoder: Encoder, settings: Settings, images: int) -> None:  # noqa: ARG002
         super().__init__()
         assert settings.batch_size is not None
         self.batch_size, self.top = settings.batch_size, min(TOP[settings.method], settings.batch_size)
         features, dim = encoder.features, settings.dim
-        self.network = EmbeddingNetwork(encoder, {"f": linear_head(features, dim)}, normalize=True)
+        self.network = EmbeddingNetwork(encoder, {"f": projector_head(features, dim)}, normalize=True)
         self.target = Target(self.network, settings.momentum)
-        self.predictor = nn.Sequential(
-            nn.Linear(dim, features, bias=False), nn.BatchNorm1d(features), nn.ReLU(), nn.Linear(features, dim)
-        )
+        self.predictor = batch_norm_mlp(dim, 2 * features, dim)
         self.queue = embedding_queue(settings) if self.top > 1 else None
 
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
@@ -73,14 +69,24 @@ class MeanShift(Learner):
 
     def forward(self, images: Tensor, ids: Tensor) -> dict[str, Tensor]:  # noqa: ARG002
         first, second = images.chunk(2)
-        queries, targets = self.network(first)["f"], self.target(second)
+        features, targets = self.network.encoder(first), self.target(second)
         with torch.autocast(images.device.type, enabled=False):
-            predictions = self.predictor(queries)
+            predictions = self.predictor(self.network.heads["f"](features))
             neighbors = targets[:, None] if self.queue is None else nearest_in_queue(targets, self.queue, self.top)
         return {"loss": mean_shift_loss(predictions, neighbors)}
 
     def extra_groups(self, head_lr: float) -> list[dict[str, Any]]:
-        return [{"params": list(self.predictor.parameters()), "lr": PREDICTOR_RATE * head_lr}]
+        return [{"params": list(self.predictor.parameters()), "lr": head_lr}]
 
     def after_step(self) -> None:
         self.target.follow(self.network)
+
+    def train(self, mode: bool = True) -> "MeanShift":
+        """The target's projector normalizes by the batch, as the one that learns does and as published.
+
+        Running statistics begin far from the data, and averaged with the target's momentum they come near it only
+        after thousands of steps: until then the target would be another function than the one that follows it.
+        """
+        super().train(mode)
+        self.target.network.heads.train(mode)
+        return self

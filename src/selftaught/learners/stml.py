@@ -28,9 +28,10 @@ class STML(Learner):
         self.kind_of_batches = settings.batches
         self.update_before_step = settings.teacher_update == "before_step"
         features = encoder.features
-        heads = {"f": linear_head(features, settings.dim), "g": linear_head(features, features)}
+        wide = settings.teacher_dim or features
+        heads = {"f": linear_head(features, settings.dim), "g": linear_head(features, wide)}
         self.network = EmbeddingNetwork(encoder, heads)
-        self.teacher = EmbeddingNetwork(copy.deepcopy(encoder), {"g": linear_head(features, features)})
+        self.teacher = EmbeddingNetwork(copy.deepcopy(encoder), {"g": linear_head(features, wide)})
         self.teacher.requires_grad_(False).eval()
         self.loss = STMLLoss(
             k=VIEWS * settings.neighbors,

@@ -34,7 +34,7 @@ class Supervised(Learner):
         features = encoder.features
         heads = {"f": linear_head(features, settings.dim)}
         if settings.both_heads:
-            heads["g"] = linear_head(features, features)
+            heads["g"] = linear_head(features, settings.teacher_dim or features)
         self.network = EmbeddingNetwork(encoder, heads, normalize=True)
         count = int(classes.max()) + 1
         self.criteria = nn.ModuleDict(
@@ -71,7 +71,7 @@ class MetricLoss(nn.Module):
 
 
 def metric_loss(name: str, classes: int, dim: int) -> MetricLoss:
-    """A loss by name, with the settings it was published with."""
+    """A loss by name: as published, but for the contrastive one, whose margin of 0.5 is ours."""
     try:
         from pytorch_metric_learning import losses, miners
     except ImportError:

@@ -32,8 +32,8 @@ def neighbor_batches(embeddings: Tensor, batch_size: int, neighbors: int, genera
     queries = torch.randperm(n, generator=generator)[: steps * batch_size // neighbors]
     rows = queries[:, None]
     if neighbors > 1:
-        drawn = queries.to(embeddings.device)
-        _, near = nearest(embeddings[drawn], embeddings, neighbors - 1, exclude=drawn)
+        asked = queries.to(embeddings.device)
+        _, near = nearest(embeddings[asked], embeddings, neighbors - 1, exclude=asked)
         rows = torch.cat([rows, near.cpu()], dim=1)
     return rows.reshape(steps, batch_size)
 
@@ -66,7 +66,7 @@ def class_batches(classes: Tensor, batch_size: int, per_class: int, generator: t
     n = len(classes)
     if per_class < 1 or batch_size % per_class or n < batch_size:
         raise ValueError(f"batch_size = {batch_size} must be a multiple of {per_class}, and at most the {n} images")
-    members = [(classes == c).nonzero()[:, 0] for c in classes.unique()]
+    members = classes.argsort(stable=True).split(classes.unique(return_counts=True)[1].tolist())
     batches = []
     for _ in range(n // batch_size):
         batch: list[Tensor] = []

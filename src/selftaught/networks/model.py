@@ -98,7 +98,23 @@ def mlp_head(features: int, dim: int) -> nn.Sequential:
     return nn.Sequential(linear_head(features, features), nn.ReLU(), linear_head(features, dim))
 
 
-HEADS: dict[str, Callable[[int, int], nn.Module]] = {"linear": linear_head, "mlp": mlp_head}
+def projector_head(features: int, dim: int) -> nn.Sequential:
+    """A head of two layers with batch norm between them, as BYOL and mean shift have it."""
+    return batch_norm_mlp(features, 2 * features, dim)
+
+
+def batch_norm_mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+    """Two linear layers, with batch norm and ReLU between. The first needs no bias: batch norm would take it away."""
+    first = nn.Linear(inputs, hidden, bias=False)
+    nn.init.orthogonal_(first.weight)
+    return nn.Sequential(first, nn.BatchNorm1d(hidden), nn.ReLU(), linear_head(hidden, outputs))
+
+
+HEADS: dict[str, Callable[[int, int], nn.Module]] = {
+    "linear": linear_head,
+    "mlp": mlp_head,
+    "projector": projector_head,
+}
 """Kinds of heads by name, so that a saved model can be built again."""
 
 

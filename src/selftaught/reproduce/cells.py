@@ -16,9 +16,11 @@ class Cell:
 
     last: Mapping[int, float]
     best: Mapping[int, float]
-    """In the epoch that did best on the test images."""
+    """In the epoch with the best Recall@1 on the test images."""
     paper: float | None = None
     failed: bool = False
+    seeds: int = 1
+    """How many there should be, of which some may be missing."""
 
     @property
     def mean(self) -> float | None:
@@ -44,7 +46,8 @@ def collect(request: Request) -> Cells:
     for row in request.table.rows:
         for dataset in request.table.datasets(row):
             runs, failed = {}, False
-            for seed in _seeds(request, row, dataset):
+            seeds = _seeds(request, row, dataset)
+            for seed in seeds:
                 folder = run_folder(request.out, row.name, dataset, seed)
                 failed |= status(folder) == "failed"
                 if status(folder) == "finished":
@@ -52,21 +55,22 @@ def collect(request: Request) -> Cells:
                         runs[seed] = measured(folder)
                     except SelftaughtError:  # its sentence stands with the job
                         failed = True
-            cells.setdefault(row.name, {})[dataset] = dict(_cells(request, row, dataset, runs, failed))
+            cells.setdefault(row.name, {})[dataset] = dict(_cells(request, row, dataset, runs, failed, len(seeds)))
     return cells
 
 
 def _cells(
-    request: Request, row: Row, dataset: str, runs: Mapping[int, Measured], failed: bool
+    request: Request, row: Row, dataset: str, runs: Mapping[int, Measured], failed: bool, seeds: int
 ) -> Iterator[tuple[str, Cell]]:
     paper = row.paper.get(dataset, ())
     for place, score in enumerate(request.table.columns[dataset]):
         last = {seed: run.last[score] for seed, run in runs.items() if score in run.last}
         best = {seed: run.best[score] for seed, run in runs.items() if score in run.best}
-        yield score, Cell(last, best, paper[place] if paper else None, failed)
+        yield score, Cell(last, best, paper[place] if paper else None, failed, seeds)
 
 
 def _seeds(request: Request, row: Row, dataset: str) -> list[int]:
+    """Those that are asked for, and those of earlier commands."""
     place = run_folder(request.out, row.name, dataset, 0).parent
     names = {path.name.split(".")[0] for path in place.glob("seed-*")}
-    return sorted(int(name[5:]) for name in names if name[5:].isdigit())
+    return sorted({int(name[5:]) for name in names if name[5:].isdigit()} | set(range(request.seeds)))

@@ -7,6 +7,7 @@ import torch
 
 from selftaught.embedder import choose_device
 from selftaught.networks import Encoder, build_backbone
+from selftaught.networks.weights import OFFLINE_BACKBONE, hub_reachable, offline_weights
 from selftaught.reproduce.folders import run_seconds, status
 from selftaught.reproduce.plan import Job
 
@@ -31,7 +32,7 @@ class Estimator:
     def _pace(self, backbone: str) -> float:
         """Seconds that an image costs per epoch."""
         alike = [job for job in self.jobs if job.backbone == backbone and job.work]
-        done = [job for job in alike if status(job.folder) == "finished"]
+        done = [job for job in alike if status(job.folder) == "finished" and run_seconds(job.folder)]
         if done:
             return sum(run_seconds(job.folder) for job in done) / sum(job.work for job in done)
         if backbone not in self._timed:
@@ -46,6 +47,8 @@ def seconds_per_image(backbone: str, device: torch.device) -> float:
     Two views pass the student forth and back and the teacher forth; then the image is embedded once more for the next
     batches, and so is, on average, one test image. Reading images is not in it.
     """
+    if backbone == "auto" and offline_weights() is not None and not hub_reachable():
+        backbone = OFFLINE_BACKBONE  # which is what "auto" will then be
     built = build_backbone(backbone, "none")
     encoder = Encoder(built.module, built.preprocessing, freeze_batch_norm=True).to(device)
     images, size = _IMAGES.get(device.type, 4), built.preprocessing.size

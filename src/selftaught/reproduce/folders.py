@@ -13,6 +13,7 @@ from selftaught.files import write_atomically
 from selftaught.training.checkpoint import CHECKPOINT, PARTIAL
 from selftaught.training.logbook import METRICS, START, TIMING
 from selftaught.training.saved import SETTINGS
+from selftaught.training.semi import finished
 
 Status = Literal["to run", "begun", "finished", "failed"]
 
@@ -23,7 +24,7 @@ class Measured:
 
     last: Mapping[str, float]
     best: Mapping[str, float] = field(default_factory=dict)
-    """Each score in the epoch that did best on the test images."""
+    """In the one epoch with the best Recall@1 on the test images."""
     epochs: int = 0
     seconds: float = 0.0
 
@@ -36,7 +37,7 @@ def status(folder: Path) -> Status:
     if _failure_file(folder).exists():
         return "failed"
     if (folder / DESCRIPTION).exists():
-        return "finished"
+        return "finished" if finished(folder) else "failed"
     return "begun" if (folder / SETTINGS).exists() else "to run"
 
 
@@ -49,6 +50,8 @@ def note_failure(folder: Path, sentence: str, final: bool) -> None:
 
 def failure(folder: Path) -> tuple[str, bool]:
     """Why a run failed, and whether that is final."""
+    if not _failure_file(folder).exists() and status(folder) == "failed":  # a kill came before the note
+        return f"training collapsed; see {shown(folder)}", True
     try:
         noted = json.loads(_failure_file(folder).read_text("utf-8"))
         return str(noted["error"]), bool(noted["final"])
@@ -74,29 +77,32 @@ def measured(folder: Path) -> Measured:
         epochs = [json.loads(line) for line in (folder / METRICS).read_text("utf-8").splitlines()]
         rows = [_scores(row) for row in epochs if "recall@1" in row]
         last = rows[-1] if rows else _scores(start)
+        best = max(rows, key=lambda row: row["recall@1"]) if rows else {}
     except (OSError, ValueError, TypeError, AttributeError):
         raise SelftaughtError(f"the run in {shown(folder)} is damaged: delete it and run it again") from None
-    best = {name: max(row[name] for row in rows if name in row) for name in last} if rows else {}
     return Measured(last, best, len(epochs), run_seconds(folder))
 
 
 def run_seconds(folder: Path) -> float:
-    """Seconds that the epochs of a run took, with those of its earlier stages."""
+    """Seconds that the epochs of a run took, with those of its earlier stages; 0 if that cannot be read."""
     seconds = 0.0
     for file in folder.rglob(TIMING):
         try:
             seconds += sum(float(json.loads(line)["seconds"]) for line in file.read_text("utf-8").splitlines())
         except (OSError, ValueError, KeyError, TypeError):
-            return math.nan
-    return seconds
+            return 0.0
+    return seconds if math.isfinite(seconds) else 0.0
 
 
 def _scores(row: Mapping[str, float]) -> dict[str, float]:
-    return {
+    scores = {
         name: 100 * float(value)
         for name, value in row.items()
         if name.startswith("recall@") or name in ("map@r", "r_precision")
     }
+    if not all(map(math.isfinite, scores.values())):
+        raise ValueError("a score is no number")
+    return scores
 
 
 def _failure_file(folder: Path) -> Path:

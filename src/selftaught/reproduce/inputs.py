@@ -9,6 +9,7 @@ from typing import Any
 from selftaught.data.benchmarks import benchmark_of, find_benchmark
 from selftaught.data.sources import open_images
 from selftaught.errors import UsageError, shown
+from selftaught.learners import METHODS
 from selftaught.reproduce.quick import EMBEDDED
 from selftaught.reproduce.semi import PARTNERS
 from selftaught.reproduce.table import FOLDER, Row, Uses
@@ -18,7 +19,6 @@ PHOTOS = "photos"
 WEIGHT_FILES = {"googlenet": ("npz", "pth", "safetensors"), "bn_inception": ("pth", "safetensors")}
 """Backbones whose weights are files that a person gets, and the kinds of file."""
 SWAV_FILE = ("swav_resnet50", ("pth", "safetensors"))
-_WITH_PACKAGES = ("udml-ss", "contrastive", "multi-similarity", "proxy-anchor", "slade")
 
 
 def needed_benchmarks(uses: Uses, dataset: str) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ def weights_for(row: Row, backbone: str, data: Path) -> str:
 def check_packages(row: Row) -> None:
     """Some methods need packages that not everybody has."""
     assert row.settings is not None
-    needed = row.uses == "both" or row.settings["method"] in _WITH_PACKAGES
+    needed = row.uses == "both" or METHODS[row.settings["method"]].packages
     if needed and util.find_spec("pytorch_metric_learning") is None:
         raise UsageError(f"{row.label} needs pytorch-metric-learning: pip install 'selftaught[research]'")
 

@@ -1,5 +1,6 @@
 """A whole table in minutes, on drawn product photos and a small network. It shows that all parts work together."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,9 +74,17 @@ def quick_table(table: Table) -> Table:
     for row in table.rows:
         if row.settings is not None:
             same = repr((Quick().settings(row.settings), row.uses))
-            rows.setdefault(same, replace(row, paper={}))
+            rows.setdefault(same, replace(row, arch="", paper={}))
+    labels = Counter(row.label for row in rows.values())
+    distinct = tuple(row if labels[row.label] == 1 else _with_size(row) for row in rows.values())
     note = (
         "Drawn photos, a small network and few epochs: these numbers cannot be compared with the paper's. "
         "Rows that differ only in backbone or weights are one row here."
     )
-    return Table(table.name, f"{table.title} (quick)", {EMBEDDED: scores}, tuple(rows.values()), note)
+    return Table(table.name, f"{table.title} (quick)", {EMBEDDED: scores}, distinct, note)
+
+
+def _with_size(row: Row) -> Row:
+    """A row that others differ from in the size of the embedding, which its network said."""
+    assert row.settings is not None
+    return replace(row, label=f"{row.label}, {row.settings['dim']} dimensions")

@@ -7,11 +7,12 @@ from typing import Any
 
 from selftaught.errors import SelftaughtError, UsageError, shown
 from selftaught.files import new_folder, write_atomically
+from selftaught.recipes import Settings
+from selftaught.reproduce.protocol import settings_on
 from selftaught.reproduce.quick import Quick
 from selftaught.reproduce.table import Row, Table
 
 BEGUN = "begun.json"
-_MOMENTUM_ENCODERS = ("moco", "byol", "msf")
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,11 @@ class Request:
 
     def settings(self, row: Row, dataset: str) -> dict[str, Any]:
         """What training is told for a row on a data set, beside images, weights, seed and device."""
-        assert row.settings is not None
-        settings = dict(row.settings)
-        if dataset == "sop" and "recipe" not in settings:
-            settings["recipe"] = "sop"
-            if settings["method"] in _MOMENTUM_ENCODERS:  # the recipe's is for STML's teacher
-                settings["momentum"] = 0.999
+        settings = settings_on(row, dataset)
         if self.quick is not None:
             settings = self.quick.settings(settings)
+        if settings.get("both_heads"):  # the first stage of semi-supervised training, alone
+            settings["epochs"] = settings.get("supervised_epochs", Settings.supervised_epochs)
         if self.backbone is not None:
             settings |= {"backbone": self.backbone, "freeze_batch_norm": None}
         if self.epochs is not None and settings.get("epochs") != 0:

@@ -53,18 +53,27 @@ def run_jobs(request: Request, jobs: Sequence[Job], estimator: Estimator, report
 
 def _attempt(job: Job, request: Request, reporter: Reporter) -> None:
     forget_failure(job.folder)
-    begun = status(job.folder) == "begun"
-    arguments = {"resume": job.folder} if begun else {"out": job.folder, **job.arguments}
+    state = status(job.folder)
+    arguments = {"resume": job.folder} if state == "begun" else {"out": job.folder, **job.arguments}
     try:
-        train(device=request.device, quiet=request.quick is not None, **arguments)
+        if state != "finished":  # it may have failed only after that
+            train(device=request.device, quiet=request.quick is not None, **arguments)
         drop_checkpoints(job.folder)
         reporter.say(f"  finished in {duration(run_seconds(job.folder))}")
     except Interrupted:
         raise
-    except (SelftaughtError, torch.OutOfMemoryError) as error:
-        sentence = "out of GPU memory" if isinstance(error, torch.OutOfMemoryError) else str(error)
+    except Exception as error:  # whatever it is, the other jobs can do without this one
+        sentence = _sentence(error)
         note_failure(job.folder, sentence, final=isinstance(error, Collapse))
         reporter.say(f"  failed: {sentence}")
     finally:
         gc.collect()  # what a failed run still holds would be missing in the next one
         torch.cuda.empty_cache()
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, SelftaughtError):
+        return str(error)
+    if isinstance(error, torch.OutOfMemoryError):
+        return "out of GPU memory"
+    return " ".join(f"{type(error).__name__}: {error}".split())

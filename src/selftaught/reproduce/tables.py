@@ -3,22 +3,20 @@
 from collections.abc import Sequence
 from typing import Any
 
+from selftaught import learners
 from selftaught.errors import UsageError, unknown
 from selftaught.reproduce.analysis import ABLATION, REMOVALS, SENSITIVITY
 from selftaught.reproduce.semi import SEMI
 from selftaught.reproduce.table import FOLDER, Row, Table, Uses
 from selftaught.reproduce.unsupervised import SCRATCH, SSL, TABLE1
 
-_PEERS = {
-    "moco": "MoCo",
-    "byol": "BYOL",
-    "msf": "MSF",
-    "nce": "NCE",
-    "isif": "ISIF",
-    "deepcluster": "DeepCluster",
-    "udml-ss": "UDML-SS",
-}
-_SUPERVISED = {"contrastive": "Contrastive", "multi-similarity": "Multi-Similarity", "proxy-anchor": "Proxy-Anchor"}
+_OTHERS = {name: method for name, method in learners.METHODS.items() if name not in ("stml", "slade")}
+
+
+def _compared(labeled: bool, group: str) -> list[Row]:
+    """A row for each of the other methods that learn from images of one kind."""
+    methods = [(name, method.title) for name, method in _OTHERS.items() if method.labeled == labeled]
+    return [_own(name, title, group, {"method": name}) for name, title in methods]
 
 
 def _own(name: str, label: str, group: str, settings: dict[str, Any], uses: Uses = "train") -> Row:
@@ -34,8 +32,8 @@ METHODS = Table(
         _own("stml", "STML", "Without labels", {}),
         _own("stml-paper", "STML, as the text has it", "Without labels", {"recipe": "paper"}),
         *(_own(name, f"STML {label}", "Without labels", changes) for name, (label, changes) in REMOVALS.items()),
-        *(_own(name, label, "Without labels", {"method": name}) for name, label in _PEERS.items()),
-        *(_own(name, label, "With all labels", {"method": name}) for name, label in _SUPERVISED.items()),
+        *_compared(labeled=False, group="Without labels"),
+        *_compared(labeled=True, group="With all labels"),
         _own("ms-half", "Multi-Similarity, half", "With the labels of half of the classes",
              {"method": "multi-similarity", "both_heads": True}, "labeled"),  # the first stage of the next two
         _own("semi-stml", "STML after Multi-Similarity", "With the labels of half of the classes",
@@ -43,6 +41,7 @@ METHODS = Table(
         _own("semi-slade", "SLADE after Multi-Similarity", "With the labels of half of the classes",
              {"method": "slade", "recipe": "semi"}, "both"),
     ),
+    "With the labels of half of the classes, the first row is the supervised stage alone; the others go on from there.",
 )  # fmt: skip
 
 TABLES = {table.name: table for table in (TABLE1, SCRATCH, ABLATION, SSL, SEMI, SENSITIVITY, METHODS)}

@@ -18,7 +18,7 @@ _WORDS = ("Method", "Network")
 _SCORES = {"map@r": "MAP@R", "r_precision": "RP"}
 LEGEND = (
     "Percent on the test images after the last epoch; ± is the sample deviation over seeds. In parentheses: the epoch "
-    "that did best on the test images, which is chosen by looking at them."
+    "with the best Recall@1 on the test images, which is chosen by looking at them."
 )
 COMPARED = " The paper's numbers of STML were chosen in that way."
 
@@ -100,7 +100,8 @@ def _words(cell: Cell) -> str:
         return "failed" if cell.failed else "–"
     deviation = "" if cell.deviation is None else f" ± {cell.deviation:.1f}"
     best = "" if cell.best_mean is None else f" ({cell.best_mean:.1f})"
-    return f"{cell.mean:.1f}{deviation}{best}"
+    some = "" if len(cell.last) == cell.seeds else f", {len(cell.last)} of {cell.seeds} seeds"
+    return f"{cell.mean:.1f}{deviation}{best}{some}"
 
 
 def _number(value: float | None) -> str:

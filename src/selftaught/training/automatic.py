@@ -7,6 +7,7 @@ import torch
 
 from selftaught.data import available_cores
 from selftaught.errors import SelftaughtError, UsageError
+from selftaught.learners import METHODS
 from selftaught.networks import Backbone
 from selftaught.recipes import Settings
 
@@ -74,7 +75,7 @@ def _batch_norm(settings: Settings, backbone: Backbone) -> Choice:
 
 
 def _clusters(settings: Settings, images: int) -> list[Choice]:
-    if settings.method not in ("deepcluster", "udml-ss", "slade"):
+    if not METHODS[settings.method].clusters:
         return []
     most = images // settings.neighbors
     if settings.clusters is not None:

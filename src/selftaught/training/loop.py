@@ -170,7 +170,7 @@ class Loop:
         if epoch % self.settings.eval_every == 0 or epoch == last:
             row |= self.measurements.scores()
         self._keep_snapshot(epoch)
-        plan = self._plan(heads, progress.epoch + 1)
+        plan = self._plan(heads, epoch) if epoch < last else progress.plan
         # Nothing may come between these: up to here an interrupt leaves the state at the end of the last step.
         progress.history.append(row)
         progress.epoch, progress.step, progress.plan, progress.probe = progress.epoch + 1, 0, plan, probe
@@ -217,7 +217,8 @@ class Loop:
     def _word(self, progress: Progress, recent: Readback, pace: float, images: float) -> str:
         left = (self.settings.epochs - progress.epoch) * len(progress.plan) - progress.step
         seconds = left / pace + self.logbook.seconds_beside_steps * (self.settings.epochs - progress.epoch)
-        pairs = zip(self.learner.losses[1:], (recent.values or ())[1:], strict=False)
+        names = self.learner.losses[1:] or self.learner.losses  # the parts, where the whole has any
+        pairs = zip(names, (recent.values or ())[-len(names) :], strict=False)
         losses = " ".join(f"{name} {value:.4f}" for name, value in pairs)
         return (
             f"epoch {progress.epoch + 1}/{self.settings.epochs} step {progress.step}/{len(progress.plan)} {losses} "

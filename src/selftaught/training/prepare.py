@@ -14,7 +14,7 @@ from selftaught.data import ImageFolder, Skipped, check_skipped, joined, skipped
 from selftaught.data.sources import open_images
 from selftaught.errors import SelftaughtError, shown
 from selftaught.files import write_atomically
-from selftaught.learners import LABELED
+from selftaught.learners import METHODS
 from selftaught.networks import Backbone, Preprocessing, build_backbone
 from selftaught.recipes import Settings
 from selftaught.training.checkpoint import Progress
@@ -35,7 +35,7 @@ def open_training_images(saved: dict[str, Any]) -> ImageFolder:
 
 def class_numbers(images: ImageFolder, method: str) -> Tensor | None:
     """Each image's class as a number, -1 for those without label; None for a method without labels."""
-    if method not in LABELED:
+    if not METHODS[method].labeled:
         return None
     labels = images.labels() if images.given is None or method != "slade" else images.given
     sizes = Counter(label for label in labels if label)
@@ -99,11 +99,15 @@ def choose_backbone(
         module = own if own is not None else build_backbone(saved["backbone"], "none").module
         inputs = Preprocessing(**saved["preprocessing"])
         return Backbone(saved["backbone"], module, inputs, saved["pretrained"], "weights from the checkpoint")
+    known = saved.get("preprocessing")  # as it was given, if the run was stopped before its first checkpoint
+    given = preprocessing or (Preprocessing(**known) if known else None)
     if own is not None:
         name = f"{type(own).__module__}.{type(own).__qualname__}"
-        return Backbone(name, own, preprocessing or Preprocessing(), True, "a module of your own")
+        return Backbone(name, own, given or Preprocessing(), True, "a module of your own")
     backbone = build_backbone(requested.backbone, requested.weights)
-    return backbone if preprocessing is None else replace(backbone, preprocessing=preprocessing)
+    if given is None or saved.get("backbone", backbone.name) != backbone.name:
+        return backbone
+    return replace(backbone, preprocessing=given)
 
 
 def make_fabric(device: torch.device, precision: Any) -> Fabric:

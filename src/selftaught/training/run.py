@@ -1,6 +1,9 @@
 """From a folder of images to a run folder with a model."""
 
 import os
+import shlex
+import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +14,15 @@ from selftaught.embedder import Embedder
 from selftaught.errors import Interrupted, UsageError, shown
 from selftaught.networks import Preprocessing
 from selftaught.recipes import changed, from_saved
+from selftaught.training.interrupts import Interrupts
 from selftaught.training.new import new_run
 from selftaught.training.progress import Reporter
 from selftaught.training.saved import SETTINGS, read_settings, write_settings
-from selftaught.training.semi import begun, first_stage, forget_first_stage
+from selftaught.training.semi import SUPERVISED, begun, finished, first_stage
+from selftaught.training.snapshots import SNAPSHOTS
 from selftaught.training.stage import train_stage
+
+RESUME = "selftaught train --resume"
 
 
 def train(
@@ -76,6 +83,8 @@ def train(
             raise UsageError("a resumed run keeps its images, folder and settings: leave them out beside --resume")
         run = Path(resume)
         saved = read_settings(run)
+        if not begun(run) and finished(run):
+            raise UsageError(f"{shown(run)} is finished and has kept no checkpoint: there is nothing to resume")
         requested = changed(from_saved(saved["requested"]), changes)
         if own is not None and not saved["own_backbone"]:
             raise UsageError(f"{shown(run)} has a backbone by name: leave the module out")
@@ -86,24 +95,29 @@ def train(
             "own_backbone": None if own is None else type(own).__name__,
             "allow_skipped": allow_skipped,
             "tensorboard": tensorboard,
+            "preprocessing": None if preprocessing is None else asdict(preprocessing),
         }
         write_settings(run, saved)
     if own is None and saved["own_backbone"]:
         raise UsageError(f"{shown(run)} has a backbone of your own: resume it with train(resume=…, backbone=module)")
     reporter = Reporter(quiet)
     try:
-        if saved["labeled"] is not None:
-            stage = first_stage(run, saved, requested)
-            if stage is not None:
-                reporter.say("stage 1 of 2: learning from the labels")
-                train_stage(*stage, own, preprocessing, reporter, resumed_as=run)
-            reporter.say("stage 2 of 2: learning from all images, starting from there")
-        return train_stage(run, saved, requested, own, preprocessing, reporter)
+        with Interrupts() as interrupts:
+            if saved["labeled"] is not None:
+                stage = first_stage(run, saved, requested)
+                if stage is not None:
+                    reporter.say("stage 1 of 2: learning from the labels")
+                    train_stage(*stage, own, preprocessing, reporter, interrupts, resumed_as=run)
+                    interrupts.check()
+                reporter.say("stage 2 of 2: learning from all images, starting from there")
+            return train_stage(run, saved, requested, own, preprocessing, reporter, interrupts)
     except BaseException as error:
-        if not begun(run):
-            if resume is None:  # nothing to go on with: the same command must be free to start again
-                forget_first_stage(run)
-                (run / SETTINGS).unlink(missing_ok=True)
-            if isinstance(error, (Interrupted, KeyboardInterrupt)):
-                raise Interrupted("stopped before training began: start it again with the same command") from None
+        if not begun(run) and resume is None:  # nothing to go on with: the same command must be free to start again
+            for part in (SUPERVISED, SNAPSHOTS):
+                shutil.rmtree(run / part, ignore_errors=True)
+            (run / SETTINGS).unlink(missing_ok=True)
+        if isinstance(error, (Interrupted, KeyboardInterrupt)) and RESUME not in str(error):
+            if begun(run):
+                raise Interrupted(f"stopped; go on with: {RESUME} {shlex.quote(shown(run))}") from None
+            raise Interrupted("stopped before training began: start it again with the same command") from None
         raise

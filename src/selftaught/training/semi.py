@@ -3,7 +3,7 @@
 The first stage is a run of its own in the run's folder. The second is the run itself.
 """
 
-import shutil
+import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ class Start:
 def first_stage(run: Path, saved: dict[str, Any], requested: Settings) -> tuple[Path, dict[str, Any], Settings] | None:
     """The supervised stage of a run, to be trained: its folder, what is saved of it, its settings; None if done."""
     stage = run / SUPERVISED
-    if (run / CHECKPOINT).exists() or (stage / DESCRIPTION).exists():
+    if (run / CHECKPOINT).exists() or finished(stage):
         return None
     if (stage / SETTINGS).is_file():
         found = read_settings(stage)
@@ -52,7 +52,9 @@ def started_network(run: Path, saved: dict[str, Any]) -> Start | None:
     stage = run / SUPERVISED
     state = load_checkpoint(stage)
     if state is None:
-        raise SelftaughtError(f"the supervised stage in {shown(stage)} has lost its checkpoint: start the run again")
+        raise SelftaughtError(
+            f"the supervised stage in {shown(stage)} has no checkpoint left: delete {shown(run)} and start again"
+        )
     prefix = "network."
     learner = state[0]["learner"]
     network = {name.removeprefix(prefix): tensor for name, tensor in learner.items() if name.startswith(prefix)}
@@ -64,7 +66,10 @@ def begun(run: Path) -> bool:
     return any((folder / CHECKPOINT).exists() for folder in (run, run / SUPERVISED))
 
 
-def forget_first_stage(run: Path) -> None:
-    """Remove a supervised stage that has not begun."""
-    if not begun(run):
-        shutil.rmtree(run / SUPERVISED, ignore_errors=True)
+def finished(run: Path) -> bool:
+    """Whether a run has reached its end; one that collapsed has a model too, but not the last one."""
+    try:
+        description = json.loads((run / DESCRIPTION).read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(description, dict) and bool(description.get("finished", True))

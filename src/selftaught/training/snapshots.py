@@ -17,7 +17,7 @@ from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, build_
 from selftaught.networks.model import HEADS
 from selftaught.recipes import Settings, from_saved
 
-FOLDER = "snapshots"
+SNAPSHOTS = "snapshots"
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,17 @@ def write_snapshot(run: Path, epoch: int, learner: Learner) -> None:
         for kind, network in networks.items()
         for name, tensor in network.state_dict().items()
     }
-    (run / FOLDER).mkdir(exist_ok=True)
+    try:
+        (run / SNAPSHOTS).mkdir(exist_ok=True)
+    except OSError as error:
+        raise SelftaughtError(f"cannot make the folder {shown(run / SNAPSHOTS)}: {error.strerror}") from None
     about = {"head": learner.head, "normalize": str(learner.network.normalize)}
     write_atomically(_file(run, epoch), save(state, metadata=about))
 
 
 def kept(run: Path) -> list[int]:
     """The epochs whose networks a run has kept, in order; 0 is before training."""
-    names = [re.fullmatch(r"epoch-(\d+)\.safetensors", path.name) for path in (run / FOLDER).glob("*")]
+    names = [re.fullmatch(r"epoch-(\d+)\.safetensors", path.name) for path in (run / SNAPSHOTS).glob("*")]
     return sorted(int(name[1]) for name in names if name)
 
 
@@ -71,15 +74,14 @@ def load_snapshot(run: Path, epoch: int, device: torch.device) -> Snapshot:
                 network = EmbeddingNetwork(encoder, heads, normalize=about["normalize"] == "True")
                 network.load_state_dict(own)
                 networks[kind] = network.to(device).eval()
-        settings = from_saved(saved["settings"])
+        return Snapshot(networks["student"], networks.get("teacher"), from_saved(saved["settings"]), preprocessing)
     except (OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise SelftaughtError(f"cannot load the networks in {shown(file)}: {reason}") from None
-    return Snapshot(networks["student"], networks.get("teacher"), settings, preprocessing)
 
 
 def _file(run: Path, epoch: int) -> Path:
-    return run / FOLDER / f"epoch-{epoch:03d}.safetensors"
+    return run / SNAPSHOTS / f"epoch-{epoch:03d}.safetensors"
 
 
 def _dim(state: dict[str, torch.Tensor], head: str) -> int:

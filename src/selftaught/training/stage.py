@@ -33,6 +33,7 @@ def train_stage(
     own: nn.Module | None,
     preprocessing: Preprocessing | None,
     reporter: Reporter,
+    interrupts: Interrupts,
     resumed_as: Path | None = None,
 ) -> Embedder:
     """Train what ``saved`` and ``requested`` describe, from wherever it is; ``resumed_as``: the run it is a part of."""
@@ -40,51 +41,50 @@ def train_stage(
     device = choose_device(requested.device)
     torch.manual_seed(requested.seed)
     state = load_checkpoint(run)
-    with Interrupts() as interrupts:
-        workers = automatic_workers(requested).value
-        images, labeled = readable_images(run, saved, state[1] if state else None, workers, reporter, interrupts)
-        start = started_network(run, saved) if state is None else None
-        backbone = choose_backbone(start.saved if start else saved, requested, own, preprocessing, bool(state or start))
-        chosen, choices = resolve(requested, len(images), backbone, device)
-        _note(run, saved, chosen, choices, backbone, reporter, len(images))
+    workers = automatic_workers(requested).value
+    images, labeled = readable_images(run, saved, state[1] if state else None, workers, reporter, interrupts)
+    start = started_network(run, saved) if state is None else None
+    backbone = choose_backbone(start.saved if start else saved, requested, own, preprocessing, bool(state or start))
+    chosen, choices = resolve(requested, len(images), backbone, device)
+    _note(run, saved, chosen, choices, backbone, reporter, len(images))
 
-        encoder = Encoder(backbone.module, backbone.preprocessing, bool(chosen.freeze_batch_norm))
-        learner = build_learner(encoder, chosen, len(images), class_numbers(images, chosen.method))
-        if start is not None:
-            learner.start_from(start.network)
-        fabric = make_fabric(device, chosen.precision)
-        inputs = backbone.preprocessing
-        views = Views(inputs.size, inputs.resize, inputs.squash, chosen.crop_scale)
-        reader = Reader(views, chosen.workers or 0, pin_memory=device.type == "cuda")
+    encoder = Encoder(backbone.module, backbone.preprocessing, bool(chosen.freeze_batch_norm))
+    learner = build_learner(encoder, chosen, len(images), class_numbers(images, chosen.method))
+    if start is not None:
+        learner.start_from(start.network)
+    fabric = make_fabric(device, chosen.precision)
+    inputs = backbone.preprocessing
+    views = Views(inputs.size, inputs.resize, inputs.squash, chosen.crop_scale)
+    reader = Reader(views, chosen.workers or 0, pin_memory=device.type == "cuda")
+    try:
+        measurements = Measurements(learner, fabric, reader, reporter, interrupts, chosen.seed, labeled)
+        logbook = Logbook(run, saved["tensorboard"])
+        loop = Loop(
+            run, learner, images, chosen, fabric, reader, measurements, logbook, reporter, interrupts, resumed_as
+        )
+        if state is None:
+            progress = loop.begin()
+            reporter.say(f"before training: {signals_line(progress.start)}")
+        else:
+            content, progress = state
+            loop.restore(content)
+            reporter.say(f"resumed after epoch {progress.epoch} and step {progress.step} of the next")
+        logbook.resume(progress)
+        description = _describe(saved, backbone, learner, chosen)
         try:
-            measurements = Measurements(learner, fabric, reader, reporter, interrupts, chosen.seed, labeled)
-            logbook = Logbook(run, saved["tensorboard"])
-            loop = Loop(
-                run, learner, images, chosen, fabric, reader, measurements, logbook, reporter, interrupts, resumed_as
-            )
-            if state is None:
-                progress = loop.begin()
-                reporter.say(f"before training: {signals_line(progress.start)}")
-            else:
-                content, progress = state
-                loop.restore(content)
-                reporter.say(f"resumed after epoch {progress.epoch} and step {progress.step} of the next")
-            logbook.resume(progress)
-            description = _describe(saved, backbone, learner, chosen)
-            try:
-                loop.go(progress)
-            except Collapse:
-                good = load_checkpoint(run)
-                assert good is not None
-                loop.restore(good[0])
-                _finished(learner, description).save(run)
-                raise
-            finally:
-                logbook.close(progress)
+            loop.go(progress)
+        except Collapse:
+            good = load_checkpoint(run)
+            assert good is not None
+            loop.restore(good[0])
+            _finished(learner, description | {"finished": False}).save(run)
+            raise
         finally:
-            reader.close()
-        embedder = _finished(learner, description)
-        embedder.save(run)
+            logbook.close(progress)
+    finally:
+        reader.close()
+    embedder = _finished(learner, description)
+    embedder.save(run)
     last = progress.history[-1] if progress.history else progress.start
     reporter.say(f"the model is in {shown(run)}: {signals_line(last)}")
     return embedder

@@ -66,8 +66,9 @@ def auroc(scores: Tensor, positive: Tensor) -> float:
     if p == 0 or n == 0:
         return math.nan
     _, value, count = scores.unique(return_inverse=True, return_counts=True)
-    ranks = count.cumsum(0) - (count - 1) / 2.0  # the mean rank of each value
-    above = ranks.double()[value][positive].sum() - p * (p + 1) / 2
+    count = count.double()  # float32 cannot count more than 2^24 pairs
+    ranks = count.cumsum(0) - (count - 1) / 2  # the mean rank of each value
+    above = ranks[value][positive].sum() - p * (p + 1) / 2
     return float(above) / (p * n)
 
 

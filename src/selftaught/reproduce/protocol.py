@@ -1,0 +1,30 @@
+"""What a data set brings to the settings of the rows that are run on it."""
+
+from typing import Any
+
+from selftaught.learners import METHODS
+from selftaught.reproduce.semi import PARTNERS
+from selftaught.reproduce.table import Row
+
+CLUSTERS = {"cub": 100, "cars": 100, "sop": 10_000, "nabirds": 500, "compcars": 1000}
+"""Into how many clusters images go where a method labels them by k-means; ours, of the order of the classes."""
+
+
+def settings_on(row: Row, dataset: str) -> dict[str, Any]:
+    """A row's settings, with those that only this data set asks for.
+
+    Example:
+        >>> settings_on(Row("moco", "MoCo", settings={"method": "moco"}), "sop")["head_lr"]
+        0.0001
+    """
+    assert row.settings is not None
+    settings = dict(row.settings)
+    method = settings["method"]
+    if dataset == "sop" and "recipe" not in settings:
+        settings["recipe"] = "sop"
+        if method != "stml":  # the recipe's are for STML's teacher and heads
+            settings |= {"momentum": 0.999, "head_lr": 1e-4}
+    clustered = PARTNERS.get(dataset) if row.uses == "both" else dataset
+    if METHODS[method].clusters and clustered in CLUSTERS:
+        settings["clusters"] = CLUSTERS[clustered]
+    return settings
