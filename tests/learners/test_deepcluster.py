@@ -1,9 +1,12 @@
+import math
+
+import pytest
 import torch
 from small_learner import BATCH, IMAGES, batch, small_learner, step
 from torch import Tensor
 from torch.nn import functional as F
 
-from selftaught.learners.deepcluster import TEMPERATURE, uniform_batches
+from selftaught.learners.deepcluster import CLASSIFIER_RATE, TEMPERATURE, uniform_batches
 
 
 def grouped(order: list[int]) -> Tensor:
@@ -24,19 +27,51 @@ def test_pseudo_labels_follow_the_embeddings_at_every_epoch() -> None:
         assert torch.equal(same(learner.labels), same(torch.tensor(order)))
 
 
-def test_classifier_starts_anew_at_every_reassignment_and_learns_in_a_group_of_its_own() -> None:
+def test_classifier_starts_anew_at_every_reassignment() -> None:
     learner = small_learner("deepcluster", clusters=3)
     generator = torch.Generator().manual_seed(0)
     learner.batches(grouped([0, 1, 2] * 4), generator)
-    with torch.no_grad():
-        learner.classifier.weight.fill_(50)
-        learner.classifier.bias.fill_(50)
+    torch.nn.init.constant_(learner.classifier.weight, 50)
     learner.batches(grouped([0, 1, 2] * 4), generator)
-    assert learner.classifier.weight.abs().max() < 50
-    assert not learner.classifier.bias.any()
-    (group,) = learner.extra_groups(0.25)
-    assert group["lr"] == 2.5
-    assert [p.shape for p in group["params"]] == [(3, 6), (3,)]
+    assert learner.classifier.weight.abs().max() < 1
+    assert learner.classifier.weight.requires_grad
+
+
+def test_classifier_takes_a_plain_gradient_step_outside_the_optimizer() -> None:
+    learner = small_learner("deepcluster", clusters=3)
+    assert learner.extra_groups(0.25) == []
+    learner.batches(grouped([0, 1, 2] * 4), torch.Generator().manual_seed(0))
+    start = learner.classifier.weight.detach().clone()
+    learner(*batch())["loss"].backward()
+    gradient = learner.classifier.weight.grad.clone()
+    head = learner.network.heads["f"].weight.grad.clone()
+    learner.after_backward()
+    assert gradient.any()
+    torch.testing.assert_close(learner.classifier.weight.detach(), start - CLASSIFIER_RATE * gradient)
+    assert learner.classifier.weight.grad is None
+    assert torch.equal(learner.network.heads["f"].weight.grad, head), "the network's are left to the optimizer"
+
+
+@pytest.mark.parametrize("common", [0.0, 1.0, 3.0])
+def test_a_new_classifier_learns_within_an_epoch_of_25_steps(common: float) -> None:
+    """On embeddings of length 1 that share a direction not at all, half, or nearly all."""
+    n, clusters, dim = 1500, 50, 64
+    generator = torch.Generator().manual_seed(0)
+    centers, labels = F.normalize(torch.randn(clusters, dim, generator=generator)), torch.arange(n) % clusters
+    embeddings = F.normalize(
+        centers[labels] + common * torch.eye(dim)[0] + 0.05 * torch.randn(n, dim, generator=generator)
+    )
+    learner = small_learner("deepcluster", clusters=clusters, dim=dim, neighbors=2)
+    torch.nn.init.normal_(learner.classifier.weight, 0, 0.01)
+    losses = []
+    for rows in uniform_batches(labels, 60, generator):
+        loss = F.cross_entropy(learner.classifier(embeddings[rows]) / TEMPERATURE, labels[rows])
+        loss.backward()
+        learner.after_backward()
+        losses.append(float(loss.detach()))
+    assert len(losses) == 25
+    assert losses[-1] < math.log(clusters) - 0.3
+    assert max(losses) < math.log(clusters) + 1, "does not overshoot much"
 
 
 def test_loss_is_the_cross_entropy_of_both_views_with_their_images_cluster() -> None:

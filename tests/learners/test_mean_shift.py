@@ -1,16 +1,30 @@
+from typing import Any
+
 import pytest
 import torch
 from small_learner import BATCH, IMAGES, batch, small_learner, step
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftaught.errors import UsageError
 from selftaught.learners.mean_shift import mean_shift_loss, nearest_in_queue
 from selftaught.learners.queue import Queue
+from selftaught.networks.model import HEADS
 
 
 def units(n: int, seed: int) -> Tensor:
     return F.normalize(torch.randn(n, 4, generator=torch.Generator().manual_seed(seed)))
+
+
+def predicted(learner: Any, images: Tensor) -> Tensor:
+    """What the predictor makes of embeddings that are not normalized."""
+    found: Tensor = learner.predictor(learner.network.heads["f"](learner.network.encoder(images)))
+    return found
+
+
+def layers(learner: Any) -> list[Any]:
+    """Projector and predictor."""
+    return [learner.network.heads["f"], learner.predictor]
 
 
 def test_neighbors_are_the_nearest_in_the_queue_with_the_target_itself_first() -> None:
@@ -57,7 +71,7 @@ def test_targets_are_in_the_queue_before_their_neighbors_are_looked_up() -> None
     loss = msf(images, ids)["loss"]
     assert int(msf.queue.count) == BATCH
     assert torch.equal(msf.queue.rows[:BATCH], targets)
-    predictions = msf.predictor(msf.network(images[:BATCH])["f"])
+    predictions = predicted(msf, images[:BATCH])
     expected = mean_shift_loss(predictions, targets.repeat(BATCH, 1, 1))  # all four are each one's neighbors
     torch.testing.assert_close(loss, expected)
 
@@ -66,7 +80,7 @@ def test_byol_pulls_to_the_other_view_alone_and_has_no_queue() -> None:
     byol = small_learner("byol", queue=1).eval()
     assert byol.queue is None
     images, ids = batch()
-    predictions = F.normalize(byol.predictor(byol.network(images[:BATCH])["f"]))
+    predictions = F.normalize(predicted(byol, images[:BATCH]))
     targets = byol.target(images[BATCH:])
     torch.testing.assert_close(byol(images, ids)["loss"], (predictions - targets).square().sum(1).mean())
 
@@ -84,34 +98,65 @@ def test_gradient_reaches_query_encoder_and_predictor_but_not_the_target(method:
     assert all(bool(p.grad.any()) for p in learner.network.heads.parameters())
     assert all(bool(p.grad.any()) for p in learner.predictor.parameters())
     assert all(p.grad is None for p in learner.target.parameters())
-    assert not any(module.training for module in learner.target.modules())
 
 
-def test_predictor_learns_ten_times_as_fast_as_the_heads_in_a_group_of_its_own() -> None:
+def test_embedding_is_the_projectors_and_the_predictor_has_its_shape() -> None:
+    learner = small_learner("msf")
+    features = learner.network.encoder.features
+    shapes = [[tuple(layer.weight.shape) for layer in net if isinstance(layer, nn.Linear)] for net in layers(learner)]
+    assert shapes == [[(2 * features, features), (6, 2 * features)], [(2 * features, 6), (6, 2 * features)]]
+    assert all(isinstance(net[1], nn.BatchNorm1d) for net in layers(learner))
+    HEADS[learner.head](features, 6).load_state_dict(learner.network.heads["f"].state_dict())
+
+
+def test_predictor_learns_at_the_rate_it_is_given_in_a_group_of_its_own() -> None:
     learner = small_learner("msf")
     (group,) = learner.extra_groups(0.25)
-    assert group["lr"] == 2.5
+    assert group["lr"] == 0.25
     assert {id(p) for p in group["params"]} == {id(p) for p in learner.predictor.parameters()}
 
 
-def test_batch_norm_of_the_predictor_learns_though_the_backbones_is_frozen() -> None:
+def test_batch_norm_of_projector_and_predictor_learns_though_the_backbones_is_frozen() -> None:
     learner = small_learner("byol", freeze_batch_norm=True)
-    own, backbone = learner.predictor[1], learner.network.encoder.backbone.layers[1]
+    backbone = learner.network.encoder.backbone.layers[1]
     frozen = backbone.running_mean.clone()
+    before = [net[1].running_mean.clone() for net in layers(learner)]
     step(learner)
-    assert own.training
-    assert bool(own.running_mean.any())
-    assert all(p.requires_grad for p in own.parameters())
+    for net, start in zip(layers(learner), before, strict=True):
+        assert net[1].training
+        assert not torch.equal(net[1].running_mean, start)
+        assert all(p.requires_grad for p in net[1].parameters())
     assert torch.equal(backbone.running_mean, frozen)
+
+
+def test_target_normalizes_by_its_batch_in_training_save_where_batch_norm_is_frozen() -> None:
+    images, _ = batch()
+    for frozen in (False, True):
+        learner = small_learner("byol", freeze_batch_norm=frozen)
+        network = learner.target.network
+        norms = [m for m in network.encoder.modules() if isinstance(m, nn.BatchNorm2d)]
+        assert [m.training for m in norms] == [not frozen] * len(norms)
+        torch.testing.assert_close(learner.target(images), learner.network(images)["f"])  # both as at the start
+        network.heads["f"][1].running_mean.fill_(9)
+        torch.testing.assert_close(learner.target(images), learner.network(images)["f"])
+        assert not any(module.training for module in learner.eval().target.modules())
+
+
+def test_embedding_in_evaluation_does_not_depend_on_the_batch() -> None:
+    learner = small_learner("byol")
+    step(learner)
+    images, _ = batch()
+    network = learner.eval().network
+    torch.testing.assert_close(network(images)["f"][:1], network(images[:1])["f"])
 
 
 def test_target_follows_the_query_encoder_after_the_step() -> None:
     learner = small_learner("byol")
-    start = learner.target.network.heads["f"].weight.clone()
+    start = learner.target.network.heads["f"][3].weight.clone()
     step(learner)
-    new = learner.network.heads["f"].weight.detach()
+    new = learner.network.heads["f"][3].weight.detach()
     assert not torch.equal(new, start)
-    torch.testing.assert_close(learner.target.network.heads["f"].weight, (start + new) / 2)
+    torch.testing.assert_close(learner.target.network.heads["f"][3].weight, (start + new) / 2)
 
 
 def test_state_restores_queue_predictor_and_target() -> None:

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, linear_head, parameter_groups
+from selftaught.networks.model import HEADS, projector_head
 from selftaught.networks.small import SmallNetwork
 
 INPUT = Preprocessing(size=32)
@@ -73,6 +74,27 @@ def test_heads_are_orthogonal_without_bias_and_stay_in_float32_under_autocast() 
     assert {name: z.dtype for name, z in out.items()} == {"f": torch.float32, "g": torch.float32}
     exact = network(images())
     torch.testing.assert_close(out["g"], exact["g"], atol=0.1, rtol=0.1)
+
+
+def test_projector_has_orthogonal_layers_and_its_batch_norm_learns_beside_a_frozen_backbones() -> None:
+    head: Any = projector_head(6, 4)
+    first, norm, _, last = head
+    assert (first.weight.shape, last.weight.shape) == ((12, 6), (4, 12))
+    torch.testing.assert_close(first.weight.T @ first.weight, torch.eye(6))
+    torch.testing.assert_close(last.weight @ last.weight.T, torch.eye(4))
+    network = EmbeddingNetwork(Encoder(nn.Conv2d(3, 6, 3), INPUT, freeze_batch_norm=True), {"f": head}).train()
+    network(images())["f"].square().sum().backward()
+    assert norm.weight.grad is not None
+    assert bool(norm.running_mean.any())
+
+
+def test_every_kind_of_head_can_be_built_again_from_its_state() -> None:
+    for kind, build in HEADS.items():
+        head, again = build(6, 4), build(6, 4)
+        head(torch.randn(5, 6))  # batch norm has seen something
+        again.load_state_dict(head.state_dict())
+        x = torch.randn(3, 6)
+        assert torch.equal(again.eval()(x), head.eval()(x)), kind
 
 
 def test_backbone_and_heads_have_their_own_learning_rates() -> None:

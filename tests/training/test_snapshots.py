@@ -41,9 +41,10 @@ def test_none_are_kept_unless_asked_for(run: Path) -> None:
         load_snapshot(run, 1, CPU)
 
 
-def test_methods_without_teacher_and_with_other_heads_are_kept_too(photos: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["moco", "msf"])
+def test_methods_without_teacher_and_with_other_heads_are_kept_too(photos: Path, tmp_path: Path, method: str) -> None:
     run = tmp_path / "run"
-    model = train(photos, out=run, epochs=1, snapshots=1, method="moco", queue=16, quiet=True, **TINY)
+    model = train(photos, out=run, epochs=1, snapshots=1, method=method, queue=16, quiet=True, **TINY)
     last = load_snapshot(run, 1, CPU)
     assert last.teacher is None
     assert torch.equal(rows(Embedder(last.student, model.description), photos), rows(model, photos))

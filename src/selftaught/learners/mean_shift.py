@@ -82,11 +82,11 @@ class MeanShift(Learner):
         self.target.follow(self.network)
 
     def train(self, mode: bool = True) -> "MeanShift":
-        """The target's projector normalizes by the batch, as the one that learns does and as published.
+        """In training the target normalizes by its batch too, as published, save where batch norm is frozen.
 
-        Running statistics begin far from the data, and averaged with the target's momentum they come near it only
-        after thousands of steps: until then the target would be another function than the one that follows it.
+        By running statistics, which begin far from the data and follow with the target's momentum, it would be another
+        function than the network that is to predict it.
         """
         super().train(mode)
-        self.target.network.heads.train(mode)
+        self.target.network.train(mode)
         return self

@@ -10,7 +10,7 @@ from selftaught.networks import EmbeddingNetwork
 
 
 class Target(nn.Module):
-    """A copy of a network that follows it: always in eval mode, reached by no gradient."""
+    """A copy of a network that follows it: in eval mode unless its learner says otherwise, reached by no gradient."""
 
     def __init__(self, leader: EmbeddingNetwork, momentum: float) -> None:
         super().__init__()
