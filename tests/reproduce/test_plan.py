@@ -80,6 +80,8 @@ def test_a_job_with_all_it_needs_is_open_and_knows_its_sources(tmp_path: Path) -
     assert cub.arguments["weights"] == str(weights)
     assert (cub.arguments["momentum"], cub.arguments["seed"], cub.arguments["dim"]) == (0.0, 0, 512)
     assert cub.work == 90 * 2, "two images of the first hundred classes, in 90 epochs"
+    (sentence,) = inputs.incomplete_data([cub, cars], tmp_path)
+    assert "CUB-200-2011 is not complete" in sentence
 
 
 def test_a_folder_of_ones_own_is_counted_and_halved(tmp_path: Path) -> None:

@@ -155,3 +155,17 @@ def test_a_folder_goes_on_only_with_the_options_it_was_begun_with(data: Path) ->
     (request.out / "begun.json").write_text("[")
     with pytest.raises(SelftaughtError, match="damaged"):
         begin(request)
+
+
+def test_a_finished_run_that_lost_epochs_counts_as_failed_instead_of_being_shown(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = request_for(data, "nce", epochs=2)
+    failed, (job,) = go(request, monkeypatch, FakeTrain())
+    assert failed == 0
+    (job.folder / "settings.json").write_text('{"settings": {"epochs": 2}}')
+    metrics = job.folder / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().splitlines()[0] + "\n")
+    failed, _ = go(request, monkeypatch, FakeTrain())
+    assert failed == 1
+    assert "is damaged" in (request.out / "results.md").read_text()

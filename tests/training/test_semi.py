@@ -184,3 +184,15 @@ def test_an_interrupt_at_the_end_of_the_first_stage_stops_before_the_second(
     monkeypatch.setattr(Embedder, "save", save)
     train(resume=run, quiet=True)
     assert (run / "model.json").exists()
+
+
+def test_unreadable_images_may_be_allowed_when_the_run_goes_on(halves: tuple[Path, Path], tmp_path: Path) -> None:
+    labeled = halves[0]
+    unlabeled = shutil.copytree(halves[1], tmp_path / "unlabeled")
+    for number in range(5):
+        (unlabeled / f"broken {number}.jpg").write_bytes(b"no image")
+    run = tmp_path / "run"
+    with pytest.raises(SelftaughtError, match="--allow-skipped"):
+        train(labeled=labeled, unlabeled=unlabeled, out=run, **SEMI | {"supervised_epochs": 1, "epochs": 1})
+    train(resume=run, allow_skipped=True, quiet=True)
+    assert len(rows(run)) == 1

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from selftaught.embedder import choose_device
-from selftaught.errors import SelftaughtError, shown
+from selftaught.errors import SelftaughtError, UsageError, shown
 from selftaught.reproduce.cells import collect
 from selftaught.reproduce.estimate import Estimator
 from selftaught.reproduce.folders import failure, status
@@ -33,6 +33,8 @@ def reproduce(
 ) -> None:
     table = quick_table(find_table(name)) if quick else find_table(name)
     named = [word for words in rows for word in words.split(",") if word]
+    if rows and not named:
+        raise UsageError("--rows names no row: leave it out for all of them")
     place = out or Path("reproduced", f"{name}-quick" if quick else name)
     choose_device(device)
     request = Request(

@@ -78,9 +78,17 @@ def measured(folder: Path) -> Measured:
         rows = [_scores(row) for row in epochs if "recall@1" in row]
         last = rows[-1] if rows else _scores(start)
         best = max(rows, key=lambda row: row["recall@1"]) if rows else {}
+        if len(epochs) != _asked(folder, len(epochs)):
+            raise ValueError("epochs are missing")
     except (OSError, ValueError, TypeError, AttributeError):
         raise SelftaughtError(f"the run in {shown(folder)} is damaged: delete it and run it again") from None
     return Measured(last, best, len(epochs), run_seconds(folder))
+
+
+def _asked(folder: Path, otherwise: int) -> int:
+    """The epochs that a run was to have."""
+    saved = json.loads((folder / SETTINGS).read_text("utf-8", "surrogateescape"))
+    return int(saved.get("settings", {}).get("epochs", otherwise))
 
 
 def run_seconds(folder: Path) -> float:

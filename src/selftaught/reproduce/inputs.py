@@ -1,18 +1,21 @@
 """What a job is run on: images, weights, packages. What is missing is one sentence that says what to get."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import util
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from selftaught.data.benchmarks import benchmark_of, find_benchmark
+from selftaught.data.benchmarks import benchmark_of, check_benchmark, find_benchmark
 from selftaught.data.sources import open_images
 from selftaught.errors import UsageError, shown
 from selftaught.learners import METHODS
 from selftaught.reproduce.quick import EMBEDDED
 from selftaught.reproduce.semi import PARTNERS
 from selftaught.reproduce.table import FOLDER, Row, Uses
+
+if TYPE_CHECKING:
+    from selftaught.reproduce.plan import Job
 
 PHOTOS = "photos"
 """Where in the output folder the embedded data lie."""
@@ -74,6 +77,22 @@ def count_images(arguments: Mapping[str, Any]) -> dict[str, int]:
     splits = {"images": "train", "labeled": "train", "unlabeled": "all", "eval": "test"}
     counts = {name: _count(arguments[name], split) for name, split in splits.items() if name in arguments}
     return {name: count for name, count in counts.items() if name != "eval"}
+
+
+def incomplete_data(jobs: Iterable["Job"], data: Path) -> list[str]:
+    """A sentence for each of the paper's data sets that was used and does not have the official counts."""
+    used = sorted({name for job in jobs if not job.missing for name in needed_benchmarks(job.row.uses, job.dataset)})
+    return [
+        f"{benchmark_of(name).title} is not complete, so its numbers cannot be compared: selftaught data check {name}"
+        for name in used
+        if _differs(name, data)
+    ]
+
+
+@cache
+def _differs(name: str, data: Path) -> bool:
+    root = find_benchmark(name, data)
+    return root is not None and any(check.differs for check in check_benchmark(name, root)[1])
 
 
 @cache

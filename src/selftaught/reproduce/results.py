@@ -10,6 +10,7 @@ from selftaught.files import write_atomically
 from selftaught.reproduce.analysis import SENSITIVITY
 from selftaught.reproduce.cells import Cell, collect
 from selftaught.reproduce.folders import failure, measured, status
+from selftaught.reproduce.inputs import incomplete_data
 from selftaught.reproduce.plan import Job
 from selftaught.reproduce.provenance import command, device_name, differences, epochs, versions
 from selftaught.reproduce.request import Request
@@ -22,6 +23,7 @@ JSON, MARKDOWN = "results.json", "results.md"
 def write_results(request: Request, jobs: Sequence[Job], device: str) -> None:
     """Write results.json and results.md into the output folder, each whole or not at all."""
     cells = collect(request)
+    incomplete = incomplete_data(jobs, request.data)
     facts = {
         "table": request.table.name,
         "title": request.table.title,
@@ -31,10 +33,13 @@ def write_results(request: Request, jobs: Sequence[Job], device: str) -> None:
         "versions": versions(),
         "seeds": request.seeds,
         "epochs": epochs(request),
-        "comparable_with_paper": request.table.compared and request.epochs is None and request.backbone is None,
+        "incomplete_data": incomplete,
+        "comparable_with_paper": (
+            request.table.compared and request.epochs is None and request.backbone is None and not incomplete
+        ),
         "differences": differences(request),
     }
-    notes = [_note(job) for job in jobs]
+    notes = [job_note(job) for job in jobs]
     rows = [
         {"name": row.name, "label": row.label, "architecture": row.arch, "scores": _plain(cells[row.name])}
         for row in request.table.rows
@@ -62,7 +67,8 @@ def _plain(scores: Mapping[str, Mapping[str, Cell]]) -> dict[str, Any]:
     }
 
 
-def _note(job: Job) -> dict[str, Any]:
+def job_note(job: Job) -> dict[str, Any]:
+    """How a job stands, in words and numbers."""
     note: dict[str, Any] = {"row": job.row.name, "data": job.dataset, "seed": job.seed, "status": status(job.folder)}
     if note["status"] == "finished":
         try:

@@ -12,7 +12,7 @@ from selftaught.reproduce.inputs import PHOTOS
 from selftaught.reproduce.plan import Job
 from selftaught.reproduce.provenance import command
 from selftaught.reproduce.request import Request, begin
-from selftaught.reproduce.results import write_results
+from selftaught.reproduce.results import job_note, write_results
 from selftaught.training import train
 from selftaught.training.progress import Reporter, duration
 
@@ -48,7 +48,7 @@ def run_jobs(request: Request, jobs: Sequence[Job], estimator: Estimator, report
             write_results(request, jobs, request.device)
     except (Interrupted, KeyboardInterrupt):
         raise Interrupted(f"stopped; what is done is kept, go on with: {command(request)}") from None
-    return sum(status(job.folder) == "failed" for job in jobs)
+    return sum(note["status"] == "failed" for note in map(job_note, jobs))
 
 
 def _attempt(job: Job, request: Request, reporter: Reporter) -> None:

@@ -51,6 +51,7 @@ def markdown(table: Table, cells: Cells, facts: Mapping[str, Any], jobs: Sequenc
     """The whole page."""
     parts = [f"# {table.title}", LEGEND + (COMPARED if table.compared else "")]
     parts += [table.note] if table.note else []
+    parts += facts["incomplete_data"]
     if table.compared and facts["differences"]:
         parts.append("Some settings are not the paper's: they are listed at the end.")
     for dataset in table.columns:

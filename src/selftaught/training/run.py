@@ -78,11 +78,12 @@ def train(
     if isinstance(backbone, str):
         changes["backbone"] = backbone
     if resume is not None:
-        others = (images, labeled, unlabeled, out, recipe, preprocessing, eval, allow_skipped or None)
+        others = (images, labeled, unlabeled, out, recipe, preprocessing, eval)
         if any(other is not None for other in (*others, tensorboard or None)) or set(changes) - {"device", "workers"}:
             raise UsageError("a resumed run keeps its images, folder and settings: leave them out beside --resume")
         run = Path(resume)
         saved = read_settings(run)
+        saved["allow_skipped"] |= allow_skipped
         if not begun(run) and finished(run):
             raise UsageError(f"{shown(run)} is finished and has kept no checkpoint: there is nothing to resume")
         requested = changed(from_saved(saved["requested"]), changes)
