@@ -12,8 +12,7 @@ from selftaught.errors import SelftaughtError, shown
 from selftaught.files import write_atomically
 from selftaught.training.checkpoint import CHECKPOINT, PARTIAL
 from selftaught.training.logbook import METRICS, START, TIMING
-from selftaught.training.saved import SETTINGS
-from selftaught.training.semi import finished
+from selftaught.training.saved import SETTINGS, finished
 
 Status = Literal["to run", "begun", "finished", "failed"]
 

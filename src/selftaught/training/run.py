@@ -17,8 +17,8 @@ from selftaught.recipes import changed, from_saved
 from selftaught.training.interrupts import Interrupts
 from selftaught.training.new import new_run
 from selftaught.training.progress import Reporter
-from selftaught.training.saved import SETTINGS, read_settings, write_settings
-from selftaught.training.semi import SUPERVISED, begun, finished, first_stage
+from selftaught.training.saved import SETTINGS, finished, read_settings, write_settings
+from selftaught.training.semi import SUPERVISED, begun, first_stage
 from selftaught.training.snapshots import SNAPSHOTS
 from selftaught.training.stage import train_stage
 

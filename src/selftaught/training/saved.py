@@ -1,9 +1,10 @@
-"""A run's settings file: what was asked for, what was chosen, and why."""
+"""A run's settings file: what was asked for, what was chosen, and why; and whether the run is at its end."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+from selftaught.embedder import DESCRIPTION
 from selftaught.errors import SelftaughtError, UsageError, shown
 from selftaught.files import write_atomically
 from selftaught.networks import Preprocessing
@@ -37,3 +38,12 @@ def read_settings(run: Path) -> dict[str, Any]:
             f"{shown(file)} is damaged or from another version: the run must be started again"
         ) from None
     return saved
+
+
+def finished(run: Path) -> bool:
+    """Whether a run has reached its end; one that collapsed has a model too, but not the last one."""
+    try:
+        description = json.loads((run / DESCRIPTION).read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(description, dict) and bool(description.get("finished", True))

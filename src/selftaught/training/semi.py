@@ -3,18 +3,16 @@
 The first stage is a run of its own in the run's folder. The second is the run itself.
 """
 
-import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from selftaught.embedder import DESCRIPTION
 from selftaught.errors import SelftaughtError, shown
 from selftaught.recipes import Settings, from_saved
 from selftaught.training.checkpoint import CHECKPOINT, load_checkpoint
-from selftaught.training.saved import SETTINGS, read_settings, write_settings
+from selftaught.training.saved import SETTINGS, finished, read_settings, write_settings
 
 SUPERVISED = "supervised"
 
@@ -64,12 +62,3 @@ def started_network(run: Path, saved: dict[str, Any]) -> Start | None:
 def begun(run: Path) -> bool:
     """Whether there is anything to go on with, in either stage."""
     return any((folder / CHECKPOINT).exists() for folder in (run, run / SUPERVISED))
-
-
-def finished(run: Path) -> bool:
-    """Whether a run has reached its end; one that collapsed has a model too, but not the last one."""
-    try:
-        description = json.loads((run / DESCRIPTION).read_text("utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(description, dict) and bool(description.get("finished", True))

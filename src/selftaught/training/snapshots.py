@@ -16,6 +16,7 @@ from selftaught.learners import STML, Learner
 from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, build_backbone
 from selftaught.networks.model import HEADS
 from selftaught.recipes import Settings, from_saved
+from selftaught.training.saved import SETTINGS
 
 SNAPSHOTS = "snapshots"
 
@@ -57,7 +58,7 @@ def load_snapshot(run: Path, epoch: int, device: torch.device) -> Snapshot:
     """A run's networks after some epoch that it has kept."""
     file = _file(run, epoch)
     try:
-        saved: dict[str, Any] = json.loads((run / "settings.json").read_text("utf-8", "surrogateescape"))
+        saved: dict[str, Any] = json.loads((run / SETTINGS).read_text("utf-8", "surrogateescape"))
         state = load_file(file)
         with safetensors.safe_open(file, "pt") as opened:
             about = opened.metadata()

@@ -111,7 +111,7 @@ def _note(
     places = [saved[name] for name in ("images", "labeled", "unlabeled") if saved[name] is not None]
     reporter.say(f"{count} images in {' and '.join(map(shown, places))}")
     if chosen.method != "stml":
-        reporter.say(f"  method {chosen.method}: as asked for")
+        reporter.say(f"  method {chosen.method}")
     for choice in choices:
         reporter.say(f"  {choice}")
 
