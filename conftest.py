@@ -1,7 +1,7 @@
 """Fixtures for the tests and for the examples in the documentation."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from selftaught import Embedder, train
 from selftaught.cli.main import main
 
 TINY: dict[str, Any] = {"backbone": "small", "dim": 8, "batch_size": 8, "neighbors": 2, "workers": 0}
-"""Settings with which training takes a second."""
+TINY |= {"precision": "32-true"}
+"""Settings with which training takes a second, and gives the same on every CPU."""
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -37,6 +38,14 @@ def draw_photos(folder: Path, classes: int, photos: int) -> Path:
             pixels = (color + rng.normal(0, 40, (70, 90, 3))).clip(0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(place / f"{photo}.jpg")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Decoded images of tests go where the tests' files are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SELFTAUGHT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

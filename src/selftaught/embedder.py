@@ -2,8 +2,9 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 import selftaught
 from selftaught.data import Reader, Request, Skipped, Views, available_cores, from_array, open_image, to_rgb
-from selftaught.data.passes import Advance, embed_files
+from selftaught.data.passes import Advance
 from selftaught.errors import ImageError, SelftaughtError, UsageError, shown
 from selftaught.files import write_atomically
 from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, build_backbone
@@ -28,6 +29,7 @@ FORMAT = 1
 METRICS = ("euclidean", "cosine")
 """How vectors are compared: as they are, or by their direction, in which case they come out with length 1."""
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
+BATCH_SIZE = 64
 FEW_IMAGES = 64
 """Fewer images than this are read without starting processes for it."""
 
@@ -102,7 +104,7 @@ class Embedder:
     def device(self) -> torch.device:
         return next(self.network.parameters()).device
 
-    def encode(self, images: Sequence[ImageLike], batch_size: int = 64) -> Tensor:
+    def encode(self, images: Sequence[ImageLike], batch_size: int = BATCH_SIZE) -> Tensor:
         """Embed images.
 
         Args:
@@ -132,24 +134,42 @@ class Embedder:
         return torch.cat(parts)
 
     def encode_files(
-        self, paths: Sequence[str], batch_size: int = 64, advance: Advance = lambda _: None
+        self, paths: Sequence[str], batch_size: int = BATCH_SIZE, advance: Advance = lambda _: None
     ) -> tuple[Tensor, list[Skipped]]:
         """Embed files, leaving out those that cannot be read: vectors of the others in order, and what was skipped."""
-        workers = 0 if len(paths) < FEW_IMAGES else min(8, available_cores())
-        reader = Reader(self._views(), workers)
+        parts, skipped = [torch.empty(0, self.dim)], []
+        done = 0
+        for vectors, failures in self.encode_batches(paths, len(paths), batch_size):
+            parts.append(vectors)
+            skipped += [Skipped(paths[done + position], reason) for position, reason in failures]
+            done += len(vectors) + len(failures)
+            advance(len(vectors) + len(failures))
+        return torch.cat(parts), skipped
+
+    def encode_batches(
+        self, paths: Iterable[str], count: int, batch_size: int = BATCH_SIZE
+    ) -> Generator[tuple[Tensor, list[tuple[int, str]]]]:
+        """Embed files batch by batch, in order.
+
+        Args:
+            paths: read as they are needed.
+            count: how many there are.
+
+        Yields:
+            For each batch the vectors of the files that could be read, on the CPU, and (which of the batch, why) for
+            the rest.
+        """
+        rest = iter(paths)
+        batches = iter(lambda: [Request(path, "center") for path in islice(rest, batch_size)], [])
+        reader = Reader(self._views(), 0 if count < FEW_IMAGES else min(8, available_cores()))
         try:
-            vectors, failures = embed_files(
-                self._embed,
-                reader,
-                [Request(path, "center") for path in paths],
-                device=self.device,
-                batch_size=batch_size,
-                advance=advance,
-            )
+            for batch in reader.read(batches):
+                vectors = torch.empty(0, self.dim)
+                if batch.positions:
+                    vectors = self._embed(batch.images.to(self.device).flatten(0, 1))["f"].float().cpu()
+                yield vectors, batch.failures
         finally:
             reader.close()
-        skipped = [Skipped(paths[index], reason) for index, reason in failures]
-        return vectors.get("f", torch.empty(0, self.dim)).cpu(), skipped
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write ``model.safetensors`` and ``model.json``; an older pair there is replaced."""

@@ -11,8 +11,14 @@ from selftaught.errors import SelftaughtError, UsageError, shown
 TEMPORARY = ".{name:.200}.{process}.tmp"
 
 
-def write_atomically(path: Path, content: bytes | memoryview | str | Callable[[BinaryIO], object]) -> None:
-    """Write beside the target, flush to the disk, then rename over it: a reader sees the old file or the new one."""
+def write_atomically(
+    path: Path, content: bytes | memoryview | str | Callable[[BinaryIO], object], *, lasting: bool = True
+) -> None:
+    """Write beside the target, flush to the disk, then rename over it: a reader sees the old file or the new one.
+
+    Flushing takes a while; what can be lost if the machine loses its power, such as a record of the last seconds, need
+    not be ``lasting``.
+    """
     temporary = path.with_name(TEMPORARY.format(name=path.name, process=os.getpid()))
     try:
         with temporary.open("wb") as file:
@@ -21,9 +27,11 @@ def write_atomically(path: Path, content: bytes | memoryview | str | Callable[[B
             else:
                 file.write(content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content)
             file.flush()
-            os.fsync(file.fileno())
+            if lasting:
+                os.fsync(file.fileno())
         temporary.replace(path)
-        _sync_folder(path.parent)
+        if lasting:
+            _sync_folder(path.parent)
     except OSError as error:
         _discard(temporary)
         raise SelftaughtError(f"cannot write {shown(path)}: {error.strerror or error}; the old file is kept") from error

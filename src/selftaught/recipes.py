@@ -82,6 +82,16 @@ class Settings:
     seed: int = 0
     device: str = "auto"
     precision: Literal["auto", "32-true", "bf16-mixed"] = "auto"
+    compile: bool | None = None
+    """Compile networks and loss, which makes a step faster and the start slower."""
+    input: Literal["cache", "files"] = "cache"
+    """Decode each file once and make views on the device, or read files anew for each view (slow, the reference)."""
+    cache_side: int | None = None
+    """The short side of decoded images; smaller ones stay as they are."""
+    train: Literal["all", "heads"] = "all"
+    """The whole network, or only its heads on features of the backbone that are computed once."""
+    search: Literal["auto", "exact", "approximate"] = "auto"
+    """How neighbors for batches are found; "auto" is exact, but for collections that are too large for that."""
     workers: int | None = None
     """Processes that read images."""
     eval_every: int = 1
@@ -103,6 +113,8 @@ class Settings:
         _require(0 < low <= high <= 1, "crop_scale", f"must be two fractions in order, but is {low}, {high}")
         _require(self.workers is None or self.workers >= 0, "workers", f"must not be negative, but is {self.workers}")
         _require(self.clusters is None or self.clusters >= 2, "clusters", f"must be at least 2, but is {self.clusters}")
+        side = self.cache_side
+        _require(side is None or side >= 16, "cache_side", f"must be at least 16, but is {side}")
         wide = self.teacher_dim
         _require(wide is None or wide >= 1, "teacher_dim", f"must be at least 1, but is {wide}")
         size = self.batch_size

@@ -1,7 +1,6 @@
 """Embeddings of a folder as a file: Parquet, or NumPy with a list of paths beside it."""
 
 import hashlib
-import io
 import json
 import os
 from dataclasses import dataclass
@@ -52,9 +51,7 @@ def write_vectors(path: Path, content: Vectors) -> list[Path]:
     notes = {"root": _text(str(content.root)), "model": content.model, "metric": "euclidean"}
     if path.suffix == ".npy":
         names = path.with_suffix(".json")
-        buffer = io.BytesIO()
-        np.save(buffer, vectors)
-        write_atomically(path, buffer.getvalue())
+        write_atomically(path, lambda file: np.save(file, vectors))
         write_atomically(names, json.dumps(notes | {"paths": content.paths}, indent=1) + "\n")
         return [path, names]
     import pyarrow as pa

@@ -1,5 +1,6 @@
 import csv
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,27 @@ def test_the_pictures_of_a_run_among_the_images_are_not_learned_from(tmp_path: P
     for name in ("a.jpg", "run/curves.png", "run/settings.json", "run/checkpoint.pt"):
         (tmp_path / name).touch()
     assert find_images(tmp_path).files == ("a.jpg",)
+
+
+def test_a_large_folder_is_listed_with_little_memory_beside_its_names(tmp_path: Path) -> None:
+    for i in range(4000):
+        os.close(os.open(tmp_path / f"{i:06d}.jpg", os.O_CREAT))
+    find_images(tmp_path)
+    tracemalloc.start()
+    try:
+        images = find_images(tmp_path)
+        kept, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(images) == 4000
+    assert kept < 100 * 4000
+    assert most < 1.3 * kept
+
+
+def test_labels_of_one_class_are_one_text() -> None:
+    images = ImageFolder(Path("root"), ("cat/1.jpg", "cat/2.jpg", "dog/3.jpg"))
+    first, second, _ = images.labels()
+    assert first is second
 
 
 def test_a_name_that_is_not_unicode_is_found(tmp_path: Path) -> None:

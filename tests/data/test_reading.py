@@ -1,6 +1,6 @@
-import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -8,7 +8,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 from selftaught.data import Reader, Request, Views, find_images, unreadable, view_seed
-from selftaught.data.views import random_box
+from selftaught.data.views import random_boxes, uniforms
 
 VIEWS = Views(size=32, resize=36, squash=36)
 
@@ -59,25 +59,49 @@ def test_random_boxes_are_distributed_as_torchvisions(size: tuple[int, int]) -> 
     torch.manual_seed(0)
     plain = [theirs.make_params([torch.empty(3, height, width)]) for _ in range(2000)]
     expected = torch.tensor([[p["left"], p["top"], p["width"], p["height"]] for p in plain]).double()
-    rng = random.Random(0)
-    boxes = torch.tensor([random_box(width, height, (0.16, 1.0), rng) for _ in range(2000)]).double()
+    found, flips = random_boxes(np.tile(size, (1000, 1)), np.arange(1000), (0.16, 1.0))
+    boxes = torch.from_numpy(found).flatten(0, 1).double()
     ours = torch.cat([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]], 1)
     tolerance = 4 * expected.std(0) / 2000**0.5 + 0.5
     assert ((ours.mean(0) - expected.mean(0)).abs() < 1.5 * tolerance).all()
     assert ((ours.std(0) - expected.std(0)).abs() < 1.5 * tolerance).all()
+    if ours.std(0).min() > 1:  # and not only mean and deviation: areas and shapes have the same quantiles
+        for one, other in ((ours, expected), (ours[:, 2:].log(), expected[:, 2:].log())):
+            quantiles = torch.linspace(0.05, 0.95, 10, dtype=torch.float64)
+            apart = (one.quantile(quantiles, 0) - other.quantile(quantiles, 0)).abs()
+            assert (apart < 0.15 * other.std(0) + 0.5 * (one is ours)).all()
     assert (boxes >= 0).all()
     assert (boxes[:, 2] <= width).all()
     assert (boxes[:, 3] <= height).all()
+    assert 0.45 < flips.mean() < 0.55
+
+
+def test_random_boxes_of_many_images_are_those_of_each_alone() -> None:
+    sizes, seeds = np.array([[100, 60], [30, 900], [1, 1]]), np.array([5, 2**62, 0])
+    boxes, flips = random_boxes(sizes, seeds, (0.16, 1.0))
+    for i in range(3):
+        box, flip = random_boxes(sizes[i : i + 1], seeds[i : i + 1], (0.16, 1.0))
+        assert (box[0] == boxes[i]).all()
+        assert (flip[0] == flips[i]).all()
+
+
+def test_uniform_numbers_are_uniform_and_independent() -> None:
+    numbers = torch.from_numpy(uniforms(np.arange(2000), 20))
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
+    assert (numbers.mean(0) - 0.5).abs().max() < 0.03
+    assert (numbers.std(0) - 12**-0.5).abs().max() < 0.02
+    correlated = torch.corrcoef(numbers.T) - torch.eye(20)
+    assert correlated.abs().max() < 0.1
+    assert abs(float(torch.corrcoef(torch.stack([numbers[1:, 0], numbers[:-1, 0]]))[0, 1])) < 0.1
 
 
 def test_a_random_view_is_torchvisions_resized_crop_of_its_box() -> None:
     image = gradient(100, 60)
-    rng = random.Random(5)
-    left, top, right, bottom = random_box(100, 60, (0.16, 1.0), rng)
-    flipped = rng.random() < 0.5
-    plain = F.pil_to_tensor(F.resized_crop(image, top, left, bottom - top, right - left, [32, 32]))
-    plain = plain.flip(2) if flipped else plain
-    assert torch.equal(VIEWS(image, "random", 5)[0], plain)
+    boxes, flips = random_boxes(np.array([[100, 60]]), np.array([5]), (0.16, 1.0))
+    for view, (left, top, right, bottom), flip in zip(VIEWS(image, "random", 5), boxes[0], flips[0], strict=True):
+        plain = F.pil_to_tensor(F.resized_crop(image, top, left, bottom - top, right - left, [32, 32]))
+        assert torch.equal(view, plain.flip(2) if flip else plain)
 
 
 def test_random_views_of_a_single_pixel_work() -> None:

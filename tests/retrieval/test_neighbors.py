@@ -1,14 +1,17 @@
 """Exact neighbors in blocks, against a plain search."""
 
+from typing import Any
+
 import brute_force
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from selftaught.retrieval import nearest
-from selftaught.retrieval.neighbors import BLOCK_BYTES, ranked
+from selftaught.retrieval import nearest, score
+from selftaught.retrieval.neighbors import BLOCK_BYTES, ranked, top
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
@@ -86,6 +89,78 @@ def test_rows_far_from_the_origin_keep_their_order_in_float32() -> None:
     rows = z.double().tolist()
     _, indices = nearest(z, z, 10, exclude=torch.arange(40))
     assert indices.tolist() == [brute_force.ranking(row, rows, exclude=i)[:10] for i, row in enumerate(rows)]
+
+
+@given(st.integers(0, 2**16), st.integers(1, 5), st.integers(1, 3000), st.integers(1, 40), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_the_largest_of_each_row_are_those_of_topk(seed: int, rows: int, columns: int, k: int, ties: bool) -> None:
+    k = min(k, columns)
+    scores = draw(rows, columns, seed)
+    scores = scores.round() if ties else scores
+    scores[:, :: max(1, columns // 3)] = -torch.inf
+    values, indices = top(scores, k)
+    assert torch.equal(values, scores.topk(k).values)
+    assert torch.equal(scores.gather(1, indices), values)
+    assert all(len(set(row)) == k for row in indices.tolist())
+
+
+def test_groups_of_columns_are_used_where_they_pay_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+    topk = Tensor.topk
+
+    def counted(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        searched.append(self.shape[1])
+        return topk(self, *args, **kwargs)
+
+    monkeypatch.setattr(Tensor, "topk", counted)
+    scores = draw(2, 64 * 100 + 7)
+    assert torch.equal(top(scores, 3)[1], topk(scores, 3).indices)
+    assert searched == [100, 3 * 64 + 7]
+
+
+class Largest(TorchDispatchMode):
+    """Notes the bytes of the largest tensor that is made while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        known = {x.untyped_storage().data_ptr() for x in args if isinstance(x, Tensor)}
+        result = func(*args, **(kwargs or {}))
+        for made in result if isinstance(result, (tuple, list)) else [result]:
+            if isinstance(made, Tensor) and made.untyped_storage().data_ptr() not in known:
+                self.bytes = max(self.bytes, made.nbytes)
+        return result
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("what", ["nearest", "score"])
+def test_nothing_of_the_size_of_the_gallery_is_made(
+    what: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("selftaught.retrieval.neighbors.GALLERY_BLOCK", 256)
+    n, d, block_bytes = 4000, 64, 50_000
+    z, labels = draw(n, d, dtype=dtype), torch.arange(n) % 800
+    with Largest() as largest:
+        if what == "nearest":
+            nearest(z, z, 4, exclude=torch.arange(n), block_bytes=block_bytes)
+        else:
+            score(z, labels, block_bytes=block_bytes)
+    assert largest.bytes <= 128 * 1024 < z.nbytes
+
+
+def test_products_are_exact_whatever_the_settings_around_which_stay_as_they_were() -> None:
+    z = draw(200, 64, dtype=torch.float32)
+    expected = nearest(z, z, 50, exclude=torch.arange(200))
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        inside = nearest(z, z, 50, exclude=torch.arange(200))
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert torch.equal(inside[1], expected[1])
 
 
 def test_autocast_changes_nothing() -> None:

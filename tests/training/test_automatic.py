@@ -7,6 +7,7 @@ from torch import nn
 from selftaught.errors import SelftaughtError, UsageError
 from selftaught.networks import Backbone, Preprocessing
 from selftaught.recipes import Settings, settings
+from selftaught.training import automatic
 from selftaught.training.automatic import Choice, resolve
 
 CPU = torch.device("cpu")
@@ -42,9 +43,19 @@ def test_batch_norm_is_frozen_exactly_when_weights_are_pretrained() -> None:
     assert chosen(500, freeze_batch_norm=False)[0].freeze_batch_norm is False
 
 
-def test_every_choice_is_made_and_has_a_reason() -> None:
+def test_every_choice_is_made_and_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(automatic, "has_bfloat16", lambda: False)
     result, choices = chosen(500)
-    assert set(choices) == {"backbone", "crop", "batch_size", "freeze_batch_norm", "precision", "workers"}
+    assert set(choices) == {
+        "backbone",
+        "crop",
+        "batch_size",
+        "freeze_batch_norm",
+        "precision",
+        "compile",
+        "cache_side",
+        "workers",
+    }
     assert all(choice.reason for choice in choices.values())
     assert (choices["crop"].value, result.precision) == (96, "32-true")
     assert result.workers is not None

@@ -17,6 +17,38 @@ def test_effective_rank_counts_the_directions_in_use() -> None:
     assert math.isnan(effective_rank(torch.tensor([[1.0], [math.nan]])))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_effective_rank_is_that_of_the_singular_values_however_the_rows_are_divided(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    scale = torch.logspace(0, -2, 24)
+    z = (torch.randn(301, 24, generator=generator) * scale + 5).to(dtype)
+    p = torch.linalg.svdvals(z.double() - z.double().mean(0))
+    p /= p.sum()
+    expected = math.exp(-float((p * p.log()).sum()))
+    for block_bytes in (1, 8 * 24 * 50, 2**26):
+        assert effective_rank(z, block_bytes) == pytest.approx(expected, rel=1e-6)
+
+
+def test_effective_rank_holds_only_a_block_in_high_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    z = torch.randn(4000, 8)
+    largest, plain = 0, torch.Tensor.to
+
+    def noting(self: torch.Tensor, *arguments: object) -> torch.Tensor:
+        nonlocal largest
+        largest = max(largest, self.numel())
+        return plain(self, *arguments)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(torch.Tensor, "to", noting)
+    effective_rank(z, block_bytes=8 * 8 * 100)
+    assert largest == 8 * 100
+
+
+def test_embeddings_on_one_point_have_rank_zero() -> None:
+    assert effective_rank(torch.full((1000, 5), 0.1)) == 0.0
+    assert effective_rank(torch.full((7, 3), 1e6)) == 0.0
+    assert effective_rank(torch.randn(1, 4)) == 0.0
+
+
 def test_view_agreement_is_how_often_the_other_view_is_nearest() -> None:
     gallery = torch.tensor([[0.0], [10.0], [20.0]])
     first = torch.tensor([[0.5], [14.0], [20.0]])

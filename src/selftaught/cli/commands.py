@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from selftaught import __version__
+from selftaught.cli.cache import app as cache_app
 from selftaught.cli.data import app as data_app
 
 app = typer.Typer(
@@ -17,6 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data_app, name="data")
+app.add_typer(cache_app, name="cache")
 
 
 def _version(asked: bool) -> None:
@@ -37,7 +39,7 @@ def options(
 OTHERS = (
     "head_lr, weight_decay, schedule, sigma, delta, momentum, teacher_dim, teacher_update, reduction, include_self, "
     "group_views, batches, similarity, distill, relaxed, queue, clusters, both_heads, supervised_epochs, "
-    "freeze_batch_norm, crop_scale, precision, workers, eval_every"
+    "freeze_batch_norm, crop_scale, precision, compile, input, cache_side, search, workers, eval_every"
 )
 Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")]
 AllowSkipped = Annotated[bool, typer.Option("--allow-skipped", help="Go on if over 5 % of the images are unreadable.")]
@@ -50,7 +52,7 @@ def train(
         str | None,
         typer.Argument(
             help="A folder of images, however nested; labels are not needed. "
-            "Or a data set of the paper, such as cub:/data/CUB_200_2011."
+            "Or a data set of the paper, such as cub:/data/CUB_200_2011, or tar shards: 'shards/{000..127}.tar'."
         ),
     ] = None,
     labeled: Annotated[
@@ -85,6 +87,15 @@ def train(
     ] = None,
     weights: Annotated[
         str | None, typer.Option(help="auto (pretrained), none, or a .safetensors, .pth or .npz file. (default: auto)")
+    ] = None,
+    trained: Annotated[
+        str | None,
+        typer.Option(
+            "--train",
+            help="all, or heads: the backbone stays as it is, and only the last layer learns, which takes minutes "
+            "without a GPU. (default: all)",
+            metavar="PART",
+        ),
     ] = None,
     dim: Annotated[int | None, typer.Option(help="Size of the embedding. (default: 512)")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the images. (default: 90)")] = None,
@@ -129,6 +140,7 @@ def train(
         "snapshots": snapshots,
         "backbone": backbone,
         "weights": weights,
+        "train": trained,
         "dim": dim,
         "epochs": epochs,
         "batch_size": batch_size,

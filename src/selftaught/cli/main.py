@@ -2,13 +2,17 @@
 
 import os
 import sys
+import time
 import traceback
 from typing import NoReturn
 
 import typer
 
+from selftaught.allocator import reuse_memory
 from selftaught.cli.commands import app
-from selftaught.errors import SelftaughtError
+from selftaught.errors import SelftaughtError, UsageError
+from selftaught.parallel import EndedElsewhere, rank, world
+from selftaught.training.processes import launched
 
 # Typer's errors of usage, wherever its version keeps the class they share.
 MISUSE: type[Exception] = typer.BadParameter.__mro__[1]
@@ -16,8 +20,13 @@ DEBUG = "SELFTAUGHT_DEBUG"
 
 
 def main() -> NoReturn:
+    reuse_memory()
     try:
+        _check_processes()
         code = app(standalone_mode=False)
+    except EndedElsewhere as error:
+        time.sleep(1)  # or the launcher, which stops all when one ends, might be quicker than process 0 says why
+        _leave(error.exit_code)
     except SelftaughtError as error:
         _fail(str(error), error.exit_code)
     except MISUSE as error:
@@ -51,6 +60,24 @@ def _unexpected(error: Exception) -> str:
     return f"unexpected {what} (set {DEBUG}=1 to see where it comes from)"
 
 
+def _check_processes() -> None:
+    """Of several processes, all that are not training would do the same work over and over."""
+    found = launched()
+    if found is not None and sys.argv[1:2] != ["train"]:
+        if os.environ["RANK"] != "0":
+            raise EndedElsewhere(2)
+        raise UsageError(f"{found.processes} processes were started, but only selftaught train works with several")
+
+
 def _fail(message: str, code: int) -> NoReturn:
-    print(f"selftaught: {' '.join(message.split())}", file=sys.stderr)
+    who = f"process {rank() + 1} of {world()}: " if rank() else ""
+    print(f"selftaught: {who}{' '.join(message.split())}", file=sys.stderr)
+    _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    if world() > 1:  # what still waits for other processes, which may be gone, would keep this one from ending
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)

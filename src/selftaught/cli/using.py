@@ -3,20 +3,23 @@
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from selftaught.data import ImageFolder, Skipped, check_skipped, find_images, skipped_table
+from selftaught.data import ImageFolder, Skipped, check_skipped, skipped_table
 from selftaught.data.sources import open_images
-from selftaught.embedder import Embedder
-from selftaught.errors import SelftaughtError, UsageError, shown
+from selftaught.embedder import BATCH_SIZE, Embedder
+from selftaught.errors import Interrupted, SelftaughtError, UsageError, shown
 from selftaught.files import write_atomically
 from selftaught.report import Tile, contact_sheet
 from selftaught.retrieval import nearest, score
+from selftaught.training.interrupts import Interrupts
 from selftaught.training.progress import Reporter
+from selftaught.unfinished import Unfinished, images_digest
 from selftaught.vectors import (
     SUFFIXES,
     Vectors,
@@ -61,13 +64,45 @@ def embed(run: Path, folder: str, out: Path, device: str, allow_skipped: bool) -
     check_target(out)
     images = open_images(folder, "all")
     embedder = Embedder.load(run, device)
-    images, vectors, skipped = embed_folder(embedder, images, allow_skipped)
-    written = write_vectors(out, Vectors(images.root.absolute(), images.files, vectors, model_id(run)))
-    if skipped:
-        table = out.with_name(f"{out.stem}.skipped.csv")
-        write_atomically(table, skipped_table(skipped))
-        written.append(table)
+    model = model_id(run)
+    so_far = Unfinished(out, model=model, images=images_digest(images), dim=embedder.dim, batch_size=BATCH_SIZE)
+    reporter = Reporter()
+    if so_far.given_up:
+        reporter.say(f"{shown(so_far.path)} is of other images or another model: started over")
+    if so_far.done:
+        reporter.say(f"going on with {shown(so_far.path)}: {so_far.done} of {len(images)} images are done")
+    with closing(so_far):
+        _embed_rest(embedder, images, so_far, reporter)
+        skipped = [Skipped(images.files[index], reason) for index, reason in so_far.failures]
+        _report_skipped(images, skipped, allow_skipped, reporter)
+        images = images.without(skipped)
+        written = write_vectors(out, Vectors(images.root.absolute(), images.files, so_far.vectors(), model))
+        if skipped:
+            table = out.with_name(f"{out.stem}.skipped.csv")
+            write_atomically(table, skipped_table(skipped))
+            written.append(table)
+        so_far.remove()
     print(f"{len(images)} vectors of size {embedder.dim} written to {', '.join(shown(path) for path in written)}")
+
+
+def _embed_rest(embedder: Embedder, images: ImageFolder, so_far: Unfinished, reporter: Reporter) -> None:
+    """Embed what is still to be embedded; an interrupt keeps what is done."""
+    rest = range(so_far.done, len(images))
+    paths = (images.path(index) for index in rest)
+    with (
+        Interrupts() as interrupts,
+        reporter.work("embedding images", len(images), so_far.done) as tell,
+        closing(embedder.encode_batches(paths, len(rest), BATCH_SIZE)) as batches,
+    ):
+        for vectors, failures in batches:
+            so_far.add(vectors, failures)
+            tell(len(vectors) + len(failures), "")
+            if interrupts.asked and so_far.done < len(images):
+                so_far.save()
+                raise Interrupted(
+                    f"interrupted: {so_far.done} of {len(images)} images are done; the same command goes on from there"
+                )
+        so_far.save()
 
 
 def search(run: Path, query: Path, within: Path, k: int, out: Path, device: str, allow_skipped: bool) -> None:
@@ -81,14 +116,11 @@ def search(run: Path, query: Path, within: Path, k: int, out: Path, device: str,
         if known.model != model_id(run):
             raise UsageError(f"{shown(within)} was made with another model than {shown(run)}: embed the images again")
     else:
-        images, vectors, _ = embed_folder(embedder, find_images(within), allow_skipped)
+        images, vectors, _ = embed_folder(embedder, open_images(within, "all"), allow_skipped)
         known = Vectors(images.root, images.files, vectors, "")
-    own = {i for i, path in enumerate(known.paths) if _same_file(known.root / path, query)}
-    keep = [i for i in range(len(known.paths)) if i not in own]
-    if not keep:
+    found = _neighbors(known, asked, query, k)
+    if not found:
         raise SelftaughtError(f"there is nothing in {shown(within)} besides the query itself")
-    distances, indices = nearest(asked, known.vectors[keep], min(k, len(keep)))
-    found = [(known.paths[keep[i]], d) for i, d in zip(indices[0].tolist(), distances[0].tolist(), strict=True)]
     row = [Tile(query, "query", "query"), *(Tile(known.root / path, f"{d:.3f} · {path}") for path, d in found)]
     rows = [row[start : start + 6] for start in range(0, len(row), 6)]
     sheet = contact_sheet(rows)
@@ -99,23 +131,41 @@ def search(run: Path, query: Path, within: Path, k: int, out: Path, device: str,
     print(f"contact sheet: {shown(out)}")
 
 
+def _neighbors(known: Vectors, asked: Tensor, query: Path, k: int) -> list[tuple[str, float]]:
+    """The paths nearest to the query and their distances, without the query's own file under whatever name."""
+    count = min(k + 1, len(known.paths))
+    while True:
+        distances, indices = nearest(asked, known.vectors, count)
+        near = zip(indices[0].tolist(), distances[0].tolist(), strict=True)
+        found = [(known.paths[i], d) for i, d in near if not _same_file(known.root / known.paths[i], query)]
+        if len(found) >= k or count == len(known.paths):
+            return found[:k]
+        count = min(2 * count, len(known.paths))
+
+
 def embed_folder(
     embedder: Embedder, images: ImageFolder, allow_skipped: bool
 ) -> tuple[ImageFolder, Tensor, list[Skipped]]:
     """Embed all images that can be read; says which cannot."""
     reporter = Reporter()
+    paths = [images.path(i) for i in range(len(images))]
     with reporter.work("embedding images", len(images)) as tell:
-        paths = [images.path(i) for i in range(len(images))]
         vectors, failed = embedder.encode_files(paths, advance=lambda more: tell(more, ""))
-    names = dict(zip(paths, images.files, strict=True))
+    names = dict(zip(paths, images.files, strict=True)) if failed else {}
     skipped = [Skipped(names[entry.path], entry.reason) for entry in failed]
-    if skipped:
-        check_skipped(images, skipped, allow=allow_skipped)
-        for entry in skipped[:10]:
-            reporter.say(f"left out {shown(entry.path)}: {entry.reason}")
-        if len(skipped) > 10:
-            reporter.say(f"left out {len(skipped) - 10} more images that cannot be read")
+    _report_skipped(images, skipped, allow_skipped, reporter)
     return images.without(skipped), vectors, skipped
+
+
+def _report_skipped(images: ImageFolder, skipped: Sequence[Skipped], allow: bool, reporter: Reporter) -> None:
+    """Say which images were left out; an error if they are too many."""
+    if not skipped:
+        return
+    check_skipped(images, skipped, allow=allow)
+    for entry in skipped[:10]:
+        reporter.say(f"left out {shown(entry.path)}: {entry.reason}")
+    if len(skipped) > 10:
+        reporter.say(f"left out {len(skipped) - 10} more images that cannot be read")
 
 
 def scores_table(rows: dict[str, dict[str, float]]) -> Table:
@@ -140,5 +190,5 @@ def title(column: str) -> str:
 def _same_file(path: Path, other: Path) -> bool:
     try:
         return path.samefile(other)
-    except OSError:
-        return False
+    except OSError:  # gone, or inside a shard
+        return path.absolute() == other.absolute()

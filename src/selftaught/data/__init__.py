@@ -10,18 +10,23 @@ from selftaught.data.benchmarks import (
     find_benchmark,
     read_benchmark,
 )
+from selftaught.data.cache import Cache
+from selftaught.data.cached import CachedReader
 from selftaught.data.folder import ImageFolder, Skipped, check_skipped, find_images, joined, skipped_table
 from selftaught.data.images import from_array, open_image, to_rgb
-from selftaught.data.reader import Batch, Reader, Request, available_cores, unreadable
+from selftaught.data.reader import Batch, ImageReader, Reader, Request, available_cores, unreadable
 from selftaught.data.sources import absolute, open_images
-from selftaught.data.views import View, Views, view_seed
+from selftaught.data.views import View, Views, view_seed, view_seeds
 
 __all__ = [
     "BENCHMARKS",
     "SPLITS",
     "Batch",
     "Benchmark",
+    "Cache",
+    "CachedReader",
     "ImageFolder",
+    "ImageReader",
     "Reader",
     "Request",
     "Skipped",
@@ -44,4 +49,5 @@ __all__ = [
     "to_rgb",
     "unreadable",
     "view_seed",
+    "view_seeds",
 ]

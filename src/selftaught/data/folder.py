@@ -5,10 +5,11 @@ import io
 import os
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from selftaught.data.images import EXTENSIONS
+from selftaught.data.members import Members, plain_files
 from selftaught.errors import SelftaughtError, UsageError, shown
 
 SKIPPED_LIMIT = 0.05
@@ -29,34 +30,41 @@ class ImageFolder:
     """The images of a folder, as paths relative to it; ``find_images`` sorts them.
 
     ``given``: the class of each file where it is not the folder's name; an empty one means "no label".
+    ``members``: where each image lies inside the folder's tar shards, if it does.
     """
 
     root: Path
     files: tuple[str, ...]
     given: tuple[str, ...] | None = None
+    members: Members | None = field(default=None, hash=False)
 
     def __len__(self) -> int:
         return len(self.files)
 
     def path(self, index: int) -> str:
+        """What ``open_image`` reads: a path, or a :class:`Member` of a shard, which is a path that knows its place."""
+        if self.members is not None:
+            return self.members.at(index, str(self.root), self.files[index])
         return os.path.join(self.root, self.files[index])  # noqa: PTH118, a Path per image costs too much
 
     def without(self, skipped: Sequence[Skipped]) -> "ImageFolder":
+        if not skipped:
+            return self
         gone = {entry.path for entry in skipped}
-        return self.only([file for file in self.files if file not in gone])
+        return self._at([i for i, file in enumerate(self.files) if file not in gone])
 
     def only(self, files: Sequence[str]) -> "ImageFolder":
-        """These images in this order, each with its label."""
-        if self.given is None:
+        """These images in this order, each with its label and its place."""
+        if self.given is None and self.members is None:
             return ImageFolder(self.root, tuple(files))
-        label = dict(zip(self.files, self.given, strict=True))
-        missing = [file for file in files if file not in label]
+        position = {file: i for i, file in enumerate(self.files)}
+        missing = [file for file in files if file not in position]
         if missing:
             raise SelftaughtError(
                 f"{len(missing)} images are no longer among those of {shown(self.root)}: "
                 f"the first is {shown(missing[0])}; put them back"
             )
-        return ImageFolder(self.root, tuple(files), tuple(label[file] for file in files))
+        return self._at([position[file] for file in files])
 
     def labels(self) -> tuple[str, ...]:
         """The class of each image: the given one, or else the first folder on its path."""
@@ -67,19 +75,34 @@ class ImageFolder:
                     "give only images with labels here"
                 )
             return self.given
+        if self.members is not None:
+            raise SelftaughtError(
+                f"the shards in {shown(self.root)} have no class folders: labels are a file KEY.cls beside each "
+                "KEY.jpg, or else the names of the folders around the images inside the shards"
+            )
+        names: dict[str, str] = {}  # one text for all images of a class
         for file in self.files:
             if "/" not in file:
                 raise SelftaughtError(
                     f"{shown(self.root)} has no class folders: {shown(file)} lies directly in it; "
                     "labels are the names of the folders around the images"
                 )
-        return tuple(file.split("/", 1)[0] for file in self.files)
+        first = (file.partition("/")[0] for file in self.files)
+        return tuple(names.setdefault(name, name) for name in first)
 
     def classes(self) -> list[int]:
         """The labels as integers, in the order of their names."""
         labels = self.labels()
         numbers = {name: number for number, name in enumerate(sorted(set(labels)))}
         return [numbers[name] for name in labels]
+
+    def _at(self, positions: Sequence[int]) -> "ImageFolder":
+        return ImageFolder(
+            self.root,
+            tuple(self.files[i] for i in positions),
+            None if self.given is None else tuple(self.given[i] for i in positions),
+            None if self.members is None else self.members.only(positions),
+        )
 
 
 def find_images(folder: str | os.PathLike[str]) -> ImageFolder:
@@ -99,24 +122,30 @@ def find_images(folder: str | os.PathLike[str]) -> ImageFolder:
             if (status.st_dev, status.st_ino) in seen:
                 continue
             seen.add((status.st_dev, status.st_ino))
+            before, folders, of_a_run = len(found), [], set()
             with os.scandir(place) as scan:
-                entries = sorted(scan, key=lambda entry: (entry.is_symlink(), entry.name))
+                for entry in scan:  # never all entries at once: a folder may hold a million
+                    name = entry.name
+                    if name in RUN_FILES:
+                        of_a_run.add(name)
+                    if name.startswith("."):
+                        continue
+                    if _is_folder(entry):
+                        folders.append((entry.is_symlink(), name, entry.path))
+                    elif os.path.splitext(name)[1].lower() in EXTENSIONS:  # noqa: PTH122
+                        found.append(prefix + name)
         except OSError as error:
             raise SelftaughtError(f"cannot read the folder {shown(place)}: {error.strerror}") from None
-        if prefix and {entry.name for entry in entries} >= RUN_FILES:
+        if prefix and of_a_run == RUN_FILES:
+            del found[before:]
             continue
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            if _is_folder(entry):
-                todo.append((f"{prefix}{entry.name}/", entry.path))
-            elif os.path.splitext(entry.name)[1].lower() in EXTENSIONS:  # noqa: PTH122
-                found.append(prefix + entry.name)
+        todo.extend((f"{prefix}{name}/", path) for _, name, path in sorted(folders))
     if not found:
         raise SelftaughtError(
             f"there are no images in {shown(root)}: it needs files named {', '.join(sorted(EXTENSIONS))}"
         )
-    return ImageFolder(root, tuple(sorted(found)))
+    found.sort()
+    return ImageFolder(root, tuple(found))
 
 
 def joined(first: ImageFolder, second: ImageFolder) -> ImageFolder:
@@ -127,9 +156,15 @@ def joined(first: ImageFolder, second: ImageFolder) -> ImageFolder:
     roots = [os.path.abspath(images.root) for images in (first, second)]  # noqa: PTH100, keeps links as they are
     common = os.path.commonpath(roots)
     known, more = (_below(common, root, images) for root, images in zip(roots, (first, second), strict=True))
-    seen = set(known)
-    added = [file for file in more if file not in seen]
-    return ImageFolder(Path(common), (*known, *added), (*first.labels(), *[""] * len(added)))
+    seen = set(known.files)
+    new = [i for i, file in enumerate(more.files) if file not in seen]
+    added = more._at(new)
+    members = None
+    if known.members or added.members:
+        tables = [part.members or plain_files(len(part)) for part in (known, added)]
+        members = tables[0].then(tables[1])
+    labels = (*first.labels(), *[""] * len(added))
+    return ImageFolder(Path(common), known.files + added.files, labels, members)
 
 
 def check_skipped(folder: ImageFolder, skipped: Sequence[Skipped], *, allow: bool) -> None:
@@ -154,10 +189,13 @@ def skipped_table(skipped: Sequence[Skipped]) -> str:
     return text.getvalue()
 
 
-def _below(common: str, root: str, images: ImageFolder) -> list[str]:
-    """The files of a folder, relative to a folder around it."""
+def _below(common: str, root: str, images: ImageFolder) -> ImageFolder:
+    """The same images, relative to a folder around theirs."""
     inner = os.path.relpath(root, common).replace(os.sep, "/")
-    return list(images.files) if inner == "." else [f"{inner}/{file}" for file in images.files]
+    if inner == ".":
+        return images
+    files = tuple(f"{inner}/{file}" for file in images.files)
+    return ImageFolder(Path(common), files, images.given, images.members and images.members.below(f"{inner}/"))
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

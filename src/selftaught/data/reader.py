@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from selftaught.data.images import open_image
 from selftaught.data.views import View, Views
 from selftaught.errors import ImageError
 
+T = TypeVar("T")
 CHECKED_AT_ONCE = 32
 
 
@@ -35,23 +36,33 @@ class Batch(NamedTuple):
     """(which request, why) for the rest."""
 
 
-class Reader:
-    """Reads batches of requests in order. With workers, they start at the first batch and stay until :meth:`close`."""
+class ImageReader(Protocol):
+    """Whatever answers batches of requests in order."""
 
-    def __init__(self, views: Views, workers: int = 0, pin_memory: bool = False) -> None:
+    def read(self, batches: Iterable[list[Request]], /) -> Iterator[Batch]: ...
+
+    def close(self) -> None: ...
+
+
+class Loader(Generic[T]):
+    """Hands batches of requests to a dataset, in order. Workers start at the first one and stay until :meth:`close`."""
+
+    def __init__(
+        self, dataset: Dataset[Any], collate: Callable[[list[Any]], T], workers: int, pin_memory: bool = False
+    ) -> None:
         self._requests: Iterable[list[Request]] = ()
         self._loader: DataLoader[Any] = DataLoader(
-            _Decoder(views),
+            dataset,
             batch_sampler=_Forward(self),
             num_workers=workers,
             persistent_workers=workers > 0,
             pin_memory=pin_memory,
-            collate_fn=_collate,
+            collate_fn=collate,
             worker_init_fn=_ignore_interrupts,
             generator=torch.Generator(),  # or each pass would draw from the global random state
         )
 
-    def read(self, requests: Iterable[list[Request]]) -> Iterator[Batch]:
+    def read(self, requests: Iterable[list[Request]]) -> Iterator[T]:
         self._requests = requests
         yield from self._loader
 
@@ -61,6 +72,19 @@ class Reader:
         if iterator is not None:
             iterator._shutdown_workers()  # type: ignore[attr-defined]
             self._loader._iterator = None
+
+
+class Reader:
+    """Reads every file anew for every view of it: the reference for the faster :class:`CachedReader`."""
+
+    def __init__(self, views: Views, workers: int = 0, pin_memory: bool = False) -> None:
+        self._loader = Loader(_Decoder(views), _collate, workers, pin_memory)
+
+    def read(self, batches: Iterable[list[Request]]) -> Iterator[Batch]:
+        return self._loader.read(batches)
+
+    def close(self) -> None:
+        self._loader.close()
 
 
 def unreadable(images: ImageFolder, workers: int = 0, advance: Callable[[int], None] = lambda _: None) -> list[Skipped]:
@@ -100,13 +124,13 @@ class _Decoder(Dataset[Tensor | str]):
 
 
 class _Forward:
-    """A batch sampler that hands on whatever the reader was last asked for."""
+    """A batch sampler that hands on whatever the loader was last asked for."""
 
-    def __init__(self, reader: Reader) -> None:
-        self.reader = reader
+    def __init__(self, loader: Loader[Any]) -> None:
+        self.loader = loader
 
     def __iter__(self) -> Iterator[list[Request]]:
-        return iter(self.reader._requests)
+        return iter(self.loader._requests)
 
 
 def _collate(results: list[Tensor | str]) -> Batch:

@@ -1,4 +1,7 @@
-"""Where images come from, as a user writes it: a folder, or ``NAME:ROOT`` or ``NAME:ROOT:SPLIT`` of a benchmark."""
+"""Where images come from, as a user writes it.
+
+A folder, or ``NAME:ROOT`` or ``NAME:ROOT:SPLIT`` of a benchmark, or tar shards such as ``shards/{000..127}.tar``.
+"""
 
 import os
 import re
@@ -7,6 +10,7 @@ from pathlib import Path
 
 from selftaught.data.benchmarks import BENCHMARKS, SPLITS, benchmark_of, find_benchmark, read_benchmark
 from selftaught.data.folder import ImageFolder, find_images
+from selftaught.data.shards import are_shards, expand, find_in_shards
 from selftaught.errors import UsageError, unknown
 
 __all__ = ["Source", "absolute", "find_benchmark", "open_images", "parse"]
@@ -17,7 +21,7 @@ WORD = re.compile(r"[A-Za-z][\w-]+")
 
 @dataclass(frozen=True)
 class Source:
-    """A source in its parts; without ``name`` it is a plain folder."""
+    """A source in its parts; without ``name`` it is a plain folder or tar shards."""
 
     name: str | None
     root: str
@@ -25,15 +29,16 @@ class Source:
 
 
 def open_images(source: str | os.PathLike[str], split: str = "train") -> ImageFolder:
-    """The images of a folder or of a benchmark.
+    """The images of a folder, of a benchmark or of tar shards.
 
-    ``source``: a folder, or ``"cub:ROOT"``, or ``"cub:ROOT:test"``; a folder of that very name comes first.
+    ``source``: a folder, or ``"cub:ROOT"``, or ``"cub:ROOT:test"``; a folder of that very name comes first. Or tar
+    files: one, or many by ``{000..127}``, ``{a,b}`` and ``*`` in their name.
     ``split``: what is read of a benchmark where the source does not say. Without a named split, NABirds and CompCars
-    are trained on as a whole, as in the paper. A plain folder has no splits.
+    are trained on as a whole, as in the paper. Folders and shards have no splits.
     """
     parts = parse(source)
     if parts.name is None:
-        return find_images(parts.root)
+        return find_in_shards(parts.root) if are_shards(parts.root) else find_images(parts.root)
     asked = None if split == "train" else split
     return read_benchmark(parts.name, parts.root, parts.split or asked)
 
@@ -45,6 +50,10 @@ def absolute(source: str | os.PathLike[str]) -> str:
     'cub:/data/birds:test'
     """
     parts = parse(source)
+    if parts.name is None and not Path(parts.root).exists() and are_shards(parts.root):
+        # Braces may hold slashes and dots that are not to be resolved.
+        started = all(os.path.isabs(name) for name in expand(parts.root))  # noqa: PTH117
+        return parts.root if started else os.path.join(Path.cwd(), parts.root)  # noqa: PTH118
     root = os.path.abspath(parts.root)  # noqa: PTH100, keeps links as they are
     return ":".join(part for part in (parts.name, root, parts.split) if part is not None)
 
@@ -52,6 +61,8 @@ def absolute(source: str | os.PathLike[str]) -> str:
 def parse(source: str | os.PathLike[str]) -> Source:
     """The parts of a source; looks at the disk only to tell colons in paths from those between the parts."""
     text = os.fspath(source)
+    if text.startswith("~") and not Path(text).exists():
+        text = os.path.expanduser(text)  # noqa: PTH111, a shell does not do it between quotes
     name, colon, rest = text.partition(":")
     if not colon or not WORD.fullmatch(name) or Path(text).exists():
         return Source(None, text, None)

@@ -1,7 +1,6 @@
 """What the network gets to see of an image: random views to learn from, fixed ones to embed."""
 
 import math
-import random
 from typing import Literal
 
 import numpy as np
@@ -12,6 +11,7 @@ from torch import Tensor
 View = Literal["center", "squash", "random"]
 BILINEAR = Image.Resampling.BILINEAR
 RATIOS = (3 / 4, 4 / 3)
+TRIES = 10
 
 
 class Views:
@@ -28,8 +28,9 @@ class Views:
     def __call__(self, image: Image.Image, view: View, seed: int = 0) -> Tensor:
         """uint8, views×3×H×W: one view, or two for "random"."""
         if view == "random":
-            rng = random.Random(seed)
-            return torch.stack([self._random(image, rng), self._random(image, rng)])
+            boxes, flips = random_boxes(np.array([image.size]), np.array([seed]), self.crop_scale)
+            pairs = zip(boxes[0].tolist(), flips[0].tolist(), strict=True)
+            return torch.stack([self._cut(image, box, flip) for box, flip in pairs])
         if view == "squash":
             return _tensor(image.resize((self.squash, self.squash), BILINEAR))[None]
         # The crop is taken in one step with the resize, so that a 10×30,000 strip does not become 256×768,000.
@@ -38,34 +39,74 @@ class Views:
         box = (left, top, left + side, top + side)
         return _tensor(image.resize((self.size, self.size), BILINEAR, box=box))[None]
 
-    def _random(self, image: Image.Image, rng: random.Random) -> Tensor:
-        view = image.crop(random_box(image.width, image.height, self.crop_scale, rng))
-        view = view.resize((self.size, self.size), BILINEAR)
-        return _tensor(view.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else view)
+    def _cut(self, image: Image.Image, box: list[int], flip: bool) -> Tensor:
+        left, top, right, bottom = box
+        view = image.crop((left, top, right, bottom)).resize((self.size, self.size), BILINEAR)
+        return _tensor(view.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else view)
 
 
-def random_box(width: int, height: int, scale: tuple[float, float], rng: random.Random) -> tuple[int, int, int, int]:
-    """A random crop (left, top, right, bottom), distributed as torchvision's RandomResizedCrop.
+def random_boxes(
+    sizes: np.ndarray, seeds: np.ndarray, scale: tuple[float, float], views: int = 2
+) -> tuple[np.ndarray, np.ndarray]:
+    """Random crops of n images, distributed as torchvision's RandomResizedCrop, which has one at a time.
 
-    That one draws from a global random state, which would have to be set and put back for every view.
+    Args:
+        sizes: n×2, width and height of each image.
+        seeds: n integers; an image's crops depend on its seed and its size alone.
+        scale: the range of a crop's area, as fractions of the image's.
+
+    Returns:
+        n×views×4 integers (left, top, right, bottom), and n×views flips.
+
+    Example:
+        >>> boxes, flips = random_boxes(np.array([[100, 60]]), np.array([7]), (0.16, 1.0))
+        >>> boxes.shape, flips.shape
+        ((1, 2, 4), (1, 2))
     """
-    for _ in range(10):
-        area = width * height * rng.uniform(*scale)
-        ratio = math.exp(rng.uniform(math.log(RATIOS[0]), math.log(RATIOS[1])))
-        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-        if 0 < w <= width and 0 < h <= height:
-            left, top = rng.randint(0, width - w), rng.randint(0, height - h)
-            return left, top, left + w, top + h
+    n = len(sizes)
+    u = uniforms(seeds, views * (4 * TRIES + 1)).reshape(n, views, 4 * TRIES + 1)
+    tries = u[:, :, 1:].reshape(n, views, TRIES, 4)
+    width, height = (sizes[:, side, None, None].astype(np.float64) for side in (0, 1))
+    area = width * height * (scale[0] + (scale[1] - scale[0]) * tries[..., 0])
+    low, high = math.log(RATIOS[0]), math.log(RATIOS[1])
+    ratio = np.exp(low + (high - low) * tries[..., 1])
+    w, h = np.rint(np.sqrt(area * ratio)), np.rint(np.sqrt(area / ratio))
+    fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
+    first = fits.argmax(2)[..., None]
+    w, h, x, y = (np.take_along_axis(a, first, 2)[..., 0] for a in (w, h, tries[..., 2], tries[..., 3]))
     # A very long image: the largest center crop of a shape that is allowed.
-    w = max(1, min(width, round(height * RATIOS[1])))
-    h = max(1, min(height, round(width / RATIOS[0])))
-    left, top = (width - w) // 2, (height - h) // 2
-    return left, top, left + w, top + h
+    none, width, height = ~fits.any(2), width[..., 0], height[..., 0]
+    w = np.where(none, np.maximum(1, np.minimum(width, np.rint(height * RATIOS[1]))), w)
+    h = np.where(none, np.maximum(1, np.minimum(height, np.rint(width / RATIOS[0]))), h)
+    left = np.where(none, (width - w) // 2, np.floor(x * (width - w + 1)))
+    top = np.where(none, (height - h) // 2, np.floor(y * (height - h + 1)))
+    boxes = np.stack([left, top, left + w, top + h], 2).astype(np.int64)
+    return boxes, u[:, :, 0] < 0.5
+
+
+def uniforms(seeds: np.ndarray, count: int) -> np.ndarray:
+    """n×count numbers within [0, 1), each row from its seed: SplitMix64, for many seeds at once.
+
+    A generator object for each image would take longer than all the rest of choosing its crops.
+    """
+    with np.errstate(over="ignore"):
+        steps = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        z = np.asarray(seeds).astype(np.uint64)[:, None] + steps
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z ^= z >> np.uint64(31)
+    uniform: np.ndarray = (z >> np.uint64(11)) * 2.0**-53
+    return uniform
 
 
 def view_seed(*key: int) -> int:
     """One seed from (run seed, epoch, step, position): the views of a batch depend on nothing else."""
     return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def view_seeds(count: int, *key: int) -> list[int]:
+    """As many seeds from one key, much faster than one by one."""
+    return [int(word) for word in np.random.SeedSequence(key).generate_state(count, np.uint64) >> np.uint64(1)]
 
 
 def _tensor(image: Image.Image) -> Tensor:

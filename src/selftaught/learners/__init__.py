@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from selftaught.errors import UsageError
 from selftaught.learners.deepcluster import DeepCluster
 from selftaught.learners.isif import ISIF
 from selftaught.learners.learner import Learner
@@ -16,6 +17,7 @@ from selftaught.learners.stml import STML
 from selftaught.learners.supervised import Supervised
 from selftaught.learners.udml_ss import UDMLSS
 from selftaught.networks import Encoder
+from selftaught.parallel import world
 from selftaught.recipes import Settings
 
 __all__ = ["METHODS", "STML", "Learner", "MethodInfo", "build_learner"]
@@ -54,5 +56,11 @@ METHODS = {
 
 def build_learner(encoder: Encoder, settings: Settings, images: int, classes: Tensor | None = None) -> Learner:
     """The learner of ``settings.method`` for so many images; ``classes`` are theirs, for methods with labels."""
+    assert settings.batch_size is not None
+    if settings.batch_size < world():
+        raise UsageError(
+            f"a batch of {settings.batch_size} images cannot be shared by {world()} processes: "
+            "give a larger --batch-size, or start fewer"
+        )
     method = METHODS[settings.method]
     return method.learner(encoder, settings, classes if method.labeled else images)

@@ -56,10 +56,13 @@ class DeepCluster(Learner):
         nn.init.normal_(self.classifier.weight, 0, 0.01)
         return uniform_batches(clusters.cpu(), self.batch_size, generator)
 
-    def forward(self, images: Tensor, ids: Tensor) -> dict[str, Tensor]:
-        embeddings = self.network(images)["f"]
-        with torch.autocast(images.device.type, enabled=False):
-            scores = self.classifier(embeddings) / TEMPERATURE
+    def embed(self, images: Tensor) -> dict[str, Tensor]:
+        embeddings: dict[str, Tensor] = self.network(images)
+        return embeddings
+
+    def compare(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
+        with torch.autocast(ids.device.type, enabled=False):
+            scores = self.classifier(embeddings["f"]) / TEMPERATURE
             return {"loss": F.cross_entropy(scores, self.labels[ids])}
 
     @torch.no_grad()

@@ -50,6 +50,10 @@ class ISIF(Learner):
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
         return random_batches(len(embeddings), self.batch_size, generator)
 
-    def forward(self, images: Tensor, ids: Tensor) -> dict[str, Tensor]:  # noqa: ARG002
-        first, second = self.network(images)["f"].chunk(2)
+    def embed(self, images: Tensor) -> dict[str, Tensor]:
+        embeddings: dict[str, Tensor] = self.network(images)
+        return embeddings
+
+    def compare(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:  # noqa: ARG002
+        first, second = embeddings["f"].chunk(2)
         return {"loss": (instance_softmax_loss(first, second) + instance_softmax_loss(second, first)) / 2}

@@ -8,6 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from selftaught.networks import EmbeddingNetwork
+from selftaught.parallel import gather_views, own_randomness
+
+VIEWS = 2
+"""Random views of each image in a batch."""
 
 
 class Learner(nn.Module, ABC):
@@ -20,7 +24,7 @@ class Learner(nn.Module, ABC):
     """The head whose embeddings of all training images :meth:`batches` is given."""
 
     losses: tuple[str, ...]
-    """The names of what :meth:`forward` returns; the first is the one to minimize."""
+    """The names of what :meth:`compare` returns; the first is the one to minimize."""
 
     groups_images: bool = False
     """Whether it pulls different images onto one point on purpose, so that an image's views need not stay nearest."""
@@ -33,8 +37,33 @@ class Learner(nn.Module, ABC):
         """One epoch of batches from the embeddings of all images: steps×batch image indices."""
 
     @abstractmethod
+    def embed(self, images: Tensor) -> dict[str, Tensor]:
+        """What :meth:`compare` needs of uint8 rows n×3×H×W, all first views, then all second ones.
+
+        The rows are those of this process. What is returned has a row for each of them, or for one view of each image.
+        """
+
+    @abstractmethod
+    def compare(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
+        """The losses of one batch, from the embeddings of all processes and the image that each row shows.
+
+        Every process is given the same, so that what a method remembers of a step stays the same on all of them.
+        """
+
     def forward(self, images: Tensor, ids: Tensor) -> dict[str, Tensor]:
-        """The losses of one batch, from uint8 rows n×3×H×W and the image that each row shows."""
+        """The losses of one batch of images in :data:`VIEWS` views each.
+
+        Args:
+            images: uint8 rows n×3×H×W of this process's part of the images, all first views, then all second ones.
+            ids: the image that each row of the whole batch shows, those of the other processes included.
+        """
+        with own_randomness(images.device):
+            embeddings = self.embed(images)
+        return self.compare(self.gather(embeddings, len(ids) // VIEWS), ids)
+
+    def gather(self, embeddings: dict[str, Tensor], images: int) -> dict[str, Tensor]:
+        """The embeddings of all processes, of so many images."""
+        return {name: gather_views(rows, images) for name, rows in embeddings.items()}
 
     def extra_groups(self, head_lr: float) -> list[dict[str, Any]]:  # noqa: ARG002
         """Groups of parameters that learn beside the network's, each with its "lr": a predictor, proxies."""

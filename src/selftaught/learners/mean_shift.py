@@ -67,13 +67,17 @@ class MeanShift(Learner):
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
         return random_batches(len(embeddings), self.batch_size, generator)
 
-    def forward(self, images: Tensor, ids: Tensor) -> dict[str, Tensor]:  # noqa: ARG002
+    def embed(self, images: Tensor) -> dict[str, Tensor]:
         first, second = images.chunk(2)
         features, targets = self.network.encoder(first), self.target(second)
         with torch.autocast(images.device.type, enabled=False):
-            predictions = self.predictor(self.network.heads["f"](features))
+            return {"predictions": self.predictor(self.network.heads["f"](features)), "targets": targets}
+
+    def compare(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
+        targets = embeddings["targets"]
+        with torch.autocast(ids.device.type, enabled=False):
             neighbors = targets[:, None] if self.queue is None else nearest_in_queue(targets, self.queue, self.top)
-        return {"loss": mean_shift_loss(predictions, neighbors)}
+        return {"loss": mean_shift_loss(embeddings["predictions"], neighbors)}
 
     def extra_groups(self, head_lr: float) -> list[dict[str, Any]]:
         return [{"params": list(self.predictor.parameters()), "lr": head_lr}]

@@ -59,15 +59,18 @@ class MoCo(Learner):
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
         return random_batches(len(embeddings), self.batch_size, generator)
 
-    def forward(self, images: Tensor, ids: Tensor) -> dict[str, Tensor]:  # noqa: ARG002
+    def embed(self, images: Tensor) -> dict[str, Tensor]:
         first, second = images.chunk(2)
-        queries, self._keys = self.network(first)["f"], self.target(second)
-        with torch.autocast(images.device.type, enabled=False):
+        return {"queries": self.network(first)["f"], "keys": self.target(second)}
+
+    def compare(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
+        queries, self._keys = embeddings["queries"], embeddings["keys"]
+        with torch.autocast(ids.device.type, enabled=False):
             negatives = self.queue.similarities(queries)
         return {"loss": info_nce(queries, self._keys, negatives)}
 
     def after_step(self) -> None:
-        # Not in forward: backward needs the queue as it was.
+        # Not in compare: backward needs the queue as it was.
         if self._keys is not None:
             self.queue.put(self._keys)
         self._keys = None

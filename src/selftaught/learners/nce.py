@@ -77,13 +77,16 @@ class NCE(Learner):
             self.memory.copy_(embeddings)
         return random_batches(len(embeddings), self.batch_size, generator)
 
-    def forward(self, images: Tensor, ids: Tensor) -> dict[str, Tensor]:
-        embeddings: Tensor = self.network(images)["f"]
+    def embed(self, images: Tensor) -> dict[str, Tensor]:
+        embeddings: dict[str, Tensor] = self.network(images)
+        return embeddings
+
+    def compare(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
         drawn = torch.randint(len(self.memory), (self.noise,), device=ids.device)
-        own, noise = nce_scores(embeddings, self.memory, ids, drawn)
+        own, noise = nce_scores(embeddings["f"], self.memory, ids, drawn)
         constant = torch.where(self.constant == 0, self._estimate(own, noise), self.constant)
         self.constant.copy_(constant)
-        self._seen = ids, embeddings.detach()
+        self._seen = ids, embeddings["f"].detach()
         return {"loss": nce_loss(own, noise, constant, len(self.memory))}
 
     @torch.no_grad()

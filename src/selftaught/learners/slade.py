@@ -43,7 +43,10 @@ class Slade(Learner):
             self.classes[unlabeled] = self.classes.max() + 1 + clusters.to(self.classes)
         return class_batches(self.classes.cpu(), self.batch_size, self.per_class, generator)
 
-    def forward(self, images: Tensor, ids: Tensor) -> dict[str, Tensor]:
-        embeddings = self.network(images)["f"]
-        with torch.autocast(images.device.type, enabled=False):
-            return {"loss": self.criterion(embeddings, self.classes[ids])}
+    def embed(self, images: Tensor) -> dict[str, Tensor]:
+        embeddings: dict[str, Tensor] = self.network(images)
+        return embeddings
+
+    def compare(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
+        with torch.autocast(ids.device.type, enabled=False):
+            return {"loss": self.criterion(embeddings["f"], self.classes[ids])}

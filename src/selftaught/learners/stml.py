@@ -6,12 +6,12 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from selftaught.learners.learner import Learner
+from selftaught.learners.learner import VIEWS, Learner
 from selftaught.method import MovingAverage, STMLLoss, neighbor_batches, random_batches
+from selftaught.method.batches import parallel_search
 from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
 from selftaught.recipes import Settings
-
-VIEWS = 2
+from selftaught.retrieval import choose_search
 
 
 class STML(Learner):
@@ -26,6 +26,7 @@ class STML(Learner):
         self.batch_size = settings.batch_size
         self.neighbors = settings.neighbors
         self.kind_of_batches = settings.batches
+        self.kind_of_search = settings.search
         self.update_before_step = settings.teacher_update == "before_step"
         features = encoder.features
         wide = settings.teacher_dim or features
@@ -51,14 +52,16 @@ class STML(Learner):
         """Step 1."""
         if self.kind_of_batches == "random":
             return random_batches(len(embeddings), self.batch_size, generator)
-        return neighbor_batches(embeddings, self.batch_size, self.neighbors, generator)
+        return neighbor_batches(embeddings, self.batch_size, self.neighbors, generator, search=self._search)
 
-    def forward(self, images: Tensor, ids: Tensor) -> dict[str, Tensor]:
-        """Steps 2 and 3."""
+    def embed(self, images: Tensor) -> dict[str, Tensor]:
         with torch.no_grad():
             teacher = self.teacher(images)["g"]
-        student = self.network(images)
-        return dict(zip(self.losses, self.loss(student["f"], student["g"], teacher, ids), strict=True))
+        return {**self.network(images), "teacher": teacher}
+
+    def compare(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
+        """Steps 2 and 3."""
+        return dict(zip(self.losses, self.loss(**embeddings, ids=ids), strict=True))
 
     def start_from(self, network: Mapping[str, Tensor]) -> None:
         """Student and teacher both begin as that network."""
@@ -83,3 +86,9 @@ class STML(Learner):
         if self._average is None:  # only now are the parameters where they will stay
             self._average = MovingAverage(self.teacher, self.network, self.momentum)
         self._average.update()
+
+    def _search(
+        self, queries: Tensor, gallery: Tensor, k: int, *, exclude: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        search, _ = choose_search(self.kind_of_search, len(gallery), gallery.device)
+        return parallel_search(queries, gallery, k, exclude=exclude, search=search)

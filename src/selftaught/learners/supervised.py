@@ -46,9 +46,13 @@ class Supervised(Learner):
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002
         return class_batches(self.classes.cpu(), self.batch_size, self.per_class, generator)
 
-    def forward(self, images: Tensor, ids: Tensor) -> dict[str, Tensor]:
-        embeddings, classes = self.network(images), self.classes[ids]
-        with torch.autocast(images.device.type, enabled=False):
+    def embed(self, images: Tensor) -> dict[str, Tensor]:
+        embeddings: dict[str, Tensor] = self.network(images)
+        return embeddings
+
+    def compare(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
+        classes = self.classes[ids]
+        with torch.autocast(ids.device.type, enabled=False):
             parts = [criterion(embeddings[name], classes) for name, criterion in self.criteria.items()]
         return {"loss": torch.stack(parts).mean()}
 

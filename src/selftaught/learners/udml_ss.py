@@ -36,7 +36,10 @@ class UDMLSS(Learner):
         self.labels.copy_(clusters)
         return class_batches(clusters.cpu(), self.batch_size, self.per_class, generator)
 
-    def forward(self, images: Tensor, ids: Tensor) -> dict[str, Tensor]:
-        embeddings = self.network(images)["f"]
-        with torch.autocast(images.device.type, enabled=False):
-            return {"loss": self.criterion(embeddings, self.labels[ids])}
+    def embed(self, images: Tensor) -> dict[str, Tensor]:
+        embeddings: dict[str, Tensor] = self.network(images)
+        return embeddings
+
+    def compare(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
+        with torch.autocast(ids.device.type, enabled=False):
+            return {"loss": self.criterion(embeddings["f"], self.labels[ids])}

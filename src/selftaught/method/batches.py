@@ -5,10 +5,24 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from selftaught.retrieval import nearest
+from selftaught.parallel import gather_rows, shard
+from selftaught.retrieval import Search, nearest
 
 
-def neighbor_batches(embeddings: Tensor, batch_size: int, neighbors: int, generator: torch.Generator) -> Tensor:
+def parallel_search(
+    queries: Tensor, gallery: Tensor, k: int, *, exclude: Tensor | None = None, search: Search = nearest
+) -> tuple[Tensor, Tensor]:
+    """The search with its queries shared by all processes; every process gets the whole result."""
+    count = len(queries)
+    own = shard(count)
+    part = slice(own.start, own.stop)
+    distances, indices = search(queries[part], gallery, k, exclude=None if exclude is None else exclude[part])
+    return gather_rows(distances, count), gather_rows(indices, count)
+
+
+def neighbor_batches(
+    embeddings: Tensor, batch_size: int, neighbors: int, generator: torch.Generator, search: Search = nearest
+) -> Tensor:
     """One epoch of nearest-neighbor batches.
 
     Queries are drawn without replacement; each comes with its ``neighbors - 1`` nearest images, so an
@@ -19,6 +33,7 @@ def neighbor_batches(embeddings: Tensor, batch_size: int, neighbors: int, genera
         batch_size: images in a batch, a multiple of ``neighbors``.
         neighbors: images per query, the query itself included.
         generator: a CPU generator; its state alone decides the draw.
+        search: how neighbors are found.
 
     Returns:
         steps×batch_size image indices on the CPU, steps = n // batch_size, each query followed by its neighbors.
@@ -33,7 +48,7 @@ def neighbor_batches(embeddings: Tensor, batch_size: int, neighbors: int, genera
     rows = queries[:, None]
     if neighbors > 1:
         asked = queries.to(embeddings.device)
-        _, near = nearest(embeddings[asked], embeddings, neighbors - 1, exclude=asked)
+        _, near = search(embeddings[asked], embeddings, neighbors - 1, exclude=asked)
         rows = torch.cat([rows, near.cpu()], dim=1)
     return rows.reshape(steps, batch_size)
 

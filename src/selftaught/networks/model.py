@@ -30,7 +30,9 @@ class Encoder(nn.Module):
         self.features = self._probe()
 
     def forward(self, images: Tensor) -> Tensor:
-        """uint8 n×3×H×W → n×features."""
+        """uint8 n×3×H×W → n×features. Features n×features are handed on as they are."""
+        if images.ndim == 2:
+            return full_precision(images)
         x = self.preprocessing(images).contiguous(memory_format=torch.channels_last)  # faster, on CPU and GPU alike
         x = full_precision(self.backbone(x))
         return x if x.ndim == 2 else x.mean((2, 3)) + x.amax((2, 3))

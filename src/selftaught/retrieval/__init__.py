@@ -1,6 +1,18 @@
-"""Exact neighbors in bounded memory, and the metrics built on them. Tensors in, tensors out."""
+"""Neighbors in bounded memory, exact or by an index, and the metrics built on them. Tensors in, tensors out."""
 
+from selftaught.retrieval.approximate import Search, approximate_nearest, choose_search, recall_against_exact
 from selftaught.retrieval.metrics import Scores, map_at_r, r_precision, recall_at_k, score
 from selftaught.retrieval.neighbors import nearest
 
-__all__ = ["Scores", "map_at_r", "nearest", "r_precision", "recall_at_k", "score"]
+__all__ = [
+    "Scores",
+    "Search",
+    "approximate_nearest",
+    "choose_search",
+    "map_at_r",
+    "nearest",
+    "r_precision",
+    "recall_against_exact",
+    "recall_at_k",
+    "score",
+]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from selftaught.retrieval.neighbors import BLOCK_BYTES, full_precision, ranked
+from selftaught.retrieval.neighbors import block_bytes_of, ranked
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ def score(
     labels: Tensor | Sequence[int],
     ks: Iterable[int] = (1, 2, 4, 8),
     *,
-    block_bytes: int = BLOCK_BYTES,
+    block_bytes: int | None = None,
 ) -> Scores:
-    """All retrieval metrics in one pass over blocks of queries."""
+    """All retrieval metrics in one pass over blocks of queries; ``block_bytes`` as in :func:`nearest`."""
     return _score(embeddings, labels, tuple(ks), with_r=True, block_bytes=block_bytes)
 
 
@@ -92,9 +92,9 @@ def _score(
     ks: tuple[int, ...],
     *,
     with_r: bool,
-    block_bytes: int = BLOCK_BYTES,
+    block_bytes: int | None = None,
 ) -> Scores:
-    embeddings = full_precision(torch.as_tensor(embeddings))
+    embeddings = torch.as_tensor(embeddings)
     labels = torch.as_tensor(labels, device=embeddings.device)
     if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
         raise ValueError(
@@ -102,7 +102,9 @@ def _score(
         )
     if any(k < 1 for k in ks):
         raise ValueError(f"every k must be at least 1, but ks = {ks}")
-    if not bool(torch.isfinite(embeddings).all()):
+    block_bytes = block_bytes_of(embeddings.device) if block_bytes is None else block_bytes
+    at_once = max(1, block_bytes // max(1, 4 * embeddings.shape[1]))
+    if not all(bool(torch.isfinite(part).all()) for part in embeddings.split(at_once)):
         raise ValueError("the embeddings hold values that are no numbers")
     _, classes, sizes = torch.unique(labels, return_inverse=True, return_counts=True)
     others = sizes[classes] - 1
@@ -113,25 +115,25 @@ def _score(
     ranks = torch.arange(1, depth + 1, device=labels.device)
     hits = torch.zeros(depth, dtype=torch.long, device=labels.device)
     exact = torch.float32 if labels.device.type == "mps" else torch.float64  # which Apple's GPUs do not have
-    precision = average = 0.0
+    precision, average = torch.zeros(2, dtype=exact, device=labels.device)
     # What is kept per neighbor takes ten times the memory of a score, so blocks of deep rankings must be smaller.
     block_bytes //= 1 + 10 * depth // len(labels)
-    blocks = ranked(embeddings[queries], embeddings, depth, exclude=queries, block_bytes=block_bytes)
-    for start, indices in blocks:
-        asked = queries[start : start + len(indices)]
-        right = classes[indices] == classes[asked, None]
-        hits += (right.cumsum(1) > 0).sum(0)
-        if with_r:
-            r = others[asked, None]
-            found = (right & (ranks <= r)).to(exact)
-            precision += float((found.sum(1) / r[:, 0]).sum())
-            average += float(((found * found.cumsum(1) / ranks).sum(1) / r[:, 0]).sum())
+    for some in queries.split(at_once):  # a copy of all queries would be one of all embeddings
+        for start, indices in ranked(embeddings[some], embeddings, depth, exclude=some, block_bytes=block_bytes):
+            asked = some[start : start + len(indices)]
+            right = classes[indices] == classes[asked, None]
+            hits += (right.cumsum(1) > 0).sum(0)
+            if with_r:
+                r = others[asked, None]
+                found = (right & (ranks <= r)).to(exact)
+                precision += (found.sum(1) / r[:, 0]).sum()
+                average += ((found * found.cumsum(1) / ranks).sum(1) / r[:, 0]).sum()
     n = len(queries)
     recall = (hits.cpu().double() / n).tolist()
     return Scores(
         recall={k: recall[min(k, depth) - 1] for k in ks},
-        map_at_r=average / n,
-        r_precision=precision / n,
+        map_at_r=average.item() / n,
+        r_precision=precision.item() / n,
         queries=n,
         excluded=len(labels) - n,
     )

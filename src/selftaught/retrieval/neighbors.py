@@ -1,14 +1,20 @@
 """Exact nearest neighbors in bounded memory."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
 
 BLOCK_BYTES = 128 * 2**20
 """Memory for one block of the query × gallery scores; a few such blocks live at once."""
+GPU_BLOCK_BYTES = 512 * 2**20
+"""The same on a GPU, which larger blocks keep busier."""
 
 GALLERY_BLOCK = 65536
+GROUP = 64
+"""Columns of scores that are looked at through their maximum first."""
 
 
 def full_precision(x: Tensor) -> Tensor:
@@ -16,8 +22,12 @@ def full_precision(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
+def block_bytes_of(device: torch.device) -> int:
+    return GPU_BLOCK_BYTES if device.type == "cuda" else BLOCK_BYTES
+
+
 def nearest(
-    queries: Tensor, gallery: Tensor, k: int, *, exclude: Tensor | None = None, block_bytes: int = BLOCK_BYTES
+    queries: Tensor, gallery: Tensor, k: int, *, exclude: Tensor | None = None, block_bytes: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """The k nearest gallery rows of each query by Euclidean distance, nearest first.
 
@@ -29,7 +39,7 @@ def nearest(
         gallery: n×d, on the same device.
         k: neighbors per query; at most n, or n - 1 with ``exclude``.
         exclude: for each query the one gallery row (by index) it must not retrieve: itself.
-        block_bytes: memory for one block of scores.
+        block_bytes: memory for one block of scores; by default what suits the device.
 
     Returns:
         Distances and gallery indices, both q×k.
@@ -41,15 +51,29 @@ def nearest(
         >>> indices.flatten().tolist(), distances.flatten().tolist()
         ([1, 0, 1], [1.0, 1.0, 4.0])
     """
-    queries, gallery = full_precision(queries), full_precision(gallery)
-    distances, indices = queries.new_empty(len(queries), k), queries.new_empty(len(queries), k, dtype=torch.long)
-    rows = max(1, block_bytes // max(1, 8 * k * queries.shape[1]))
+    block_bytes = block_bytes_of(queries.device) if block_bytes is None else block_bytes
+    queries, gallery = queries.detach(), gallery.detach()
+    dtype = torch.promote_types(torch.promote_types(queries.dtype, gallery.dtype), torch.float32)
+    distances = queries.new_empty(len(queries), k, dtype=dtype)
+    indices = queries.new_empty(len(queries), k, dtype=torch.long)
     for start, found in ranked(queries, gallery, k, exclude=exclude, block_bytes=block_bytes):
-        for part, index in zip(range(start, start + len(found), rows), torch.split(found, rows), strict=True):
-            block = slice(part, part + len(index))
-            exact = torch.linalg.vector_norm(gallery[index] - queries[block, None], dim=2)
-            distances[block], order = exact.sort(dim=1, stable=True)
-            indices[block] = index.gather(1, order)
+        block = slice(start, start + len(found))
+        distances[block], indices[block] = by_distance(queries[block], gallery, found, block_bytes=block_bytes)
+    return distances, indices
+
+
+def by_distance(
+    queries: Tensor, gallery: Tensor, found: Tensor, *, block_bytes: int = BLOCK_BYTES
+) -> tuple[Tensor, Tensor]:
+    """Distances from differences, and the found gallery rows (q×k) in their order."""
+    dtype = torch.promote_types(torch.promote_types(queries.dtype, gallery.dtype), torch.float32)
+    distances, indices = queries.new_empty(found.shape, dtype=dtype), torch.empty_like(found)
+    rows = max(1, block_bytes // max(1, 8 * found.shape[1] * queries.shape[1]))
+    for start in range(0, len(found), rows):
+        block = slice(start, start + rows)
+        exact = torch.linalg.vector_norm(gallery[found[block]].to(dtype) - queries[block, None], dim=2)
+        distances[block], order = exact.sort(dim=1, stable=True)
+        indices[block] = found[block].gather(1, order)
     return distances, indices
 
 
@@ -60,38 +84,88 @@ def ranked(
     available = len(gallery) - (exclude is not None)
     if not 1 <= k <= available:
         raise ValueError(f"k = {k} neighbors were asked for, but each query has {available} to choose from")
-    # ‖q − g‖² = ‖q‖² − 2 q·g + ‖g‖²: the first term does not change a query's ranking. Centering
-    # keeps the other two small, and so their difference accurate.
     queries, gallery = queries.detach(), gallery.detach()
-    center = gallery.mean(0)
+    dtype = torch.promote_types(torch.promote_types(queries.dtype, gallery.dtype), torch.float32)
     columns = max(k + 1, min(len(gallery), GALLERY_BLOCK))
-    rows = max(1, block_bytes // (columns * gallery.element_size()))
-    whole = _centered(gallery, center) if len(gallery) <= columns else None
-    memory = gallery.new_empty(min(rows, len(queries)), min(columns, len(gallery)))
-    for start in range(0, len(queries), rows):
-        block = queries[start : start + rows] - center
-        best: tuple[Tensor, Tensor] | None = None
+    rows = max(1, block_bytes // (columns * dtype.itemsize))
+    # The best so far is kept for many blocks of queries, so that each part of the gallery is prepared once for them.
+    many = rows * max(1, block_bytes // (4 * rows * k * (dtype.itemsize + 8)))
+    memory = torch.empty(min(rows, len(queries)), min(columns, len(gallery)), dtype=dtype, device=gallery.device)
+    center = _center(gallery, dtype, columns)
+    for start in range(0, len(queries), many):
+        own = None if exclude is None else exclude[start : start + many]
+        best = _best(queries[start : start + many], gallery, k, own, center, memory)
+        for first in range(0, len(best), rows):
+            yield start + first, best[first : first + rows]
+
+
+def _best(queries: Tensor, gallery: Tensor, k: int, exclude: Tensor | None, center: Tensor, memory: Tensor) -> Tensor:
+    """The indices of the k nearest of each query, q×k, through blocks of scores in ``memory`` (rows×columns)."""
+    rows, columns = memory.shape
+    scores = memory.new_full((len(queries), k), -torch.inf)
+    indices = torch.zeros(len(queries), k, dtype=torch.long, device=memory.device)
+    with _exact_products():
         for first in range(0, len(gallery), columns):
-            part, half_norms = whole or _centered(gallery[first : first + columns], center)
-            scores = memory[: len(block), : len(part)]
-            torch.addmm(half_norms, block, part.T, beta=-1, out=scores)
-            if exclude is not None:
-                own = exclude[start : start + rows] - first
-                inside = (own >= 0) & (own < len(part))
-                worst = torch.where(inside, -torch.inf, scores.gather(1, own.clamp(0, len(part) - 1)[:, None])[:, 0])
-                scores.scatter_(1, own.clamp(0, len(part) - 1)[:, None], worst[:, None])
-            score, index = scores.topk(min(k, len(part)), dim=1)
-            index += first
-            if best is not None:
-                score, index = torch.cat([best[0], score], 1), torch.cat([best[1], index], 1)
-                score, order = score.topk(min(k, score.shape[1]), dim=1)
-                index = index.gather(1, order)
-            best = score, index
-        assert best is not None
-        yield start, best[1]
+            # ‖q − g‖² = ‖q‖² − 2 q·g + ‖g‖²: the first term does not change a query's ranking. Centering
+            # keeps the other two small, and so their difference accurate.
+            part = gallery[first : first + columns] - center
+            half_norms = torch.linalg.vector_norm(part, dim=1).square_().div_(2)
+            for start in range(0, len(queries), rows):
+                block = slice(start, min(start + rows, len(queries)))
+                found = memory[: block.stop - start, : len(part)]
+                torch.addmm(half_norms, queries[block] - center, part.T, beta=-1, out=found)
+                if exclude is not None:
+                    _leave_out(found, exclude[block] - first)
+                score, index = top(found, min(k, len(part)))
+                index += first
+                if first:
+                    score, index = torch.cat([scores[block], score], 1), torch.cat([indices[block], index], 1)
+                    score, order = score.topk(min(k, score.shape[1]), dim=1)
+                    index = index.gather(1, order)
+                scores[block, : score.shape[1]], indices[block, : score.shape[1]] = score, index
+    return indices
 
 
-def _centered(rows: Tensor, center: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows around the center, and half their squared norms."""
-    rows = rows - center
-    return rows, rows.square().sum(1) / 2
+def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of each row and their columns, as ``topk`` gives them.
+
+    The k largest lie in the k groups of columns with the largest maxima: one quick pass over the row finds these, and
+    the slow search is left with what is in them.
+    """
+    width = scores.shape[1] // GROUP
+    if width < 2 * k or k * GROUP > scores.shape[1] // 4:
+        return scores.topk(k, dim=1)
+    grouped, rest = scores[:, : width * GROUP], scores[:, width * GROUP :]
+    groups = grouped.unflatten(1, (GROUP, width)).amax(1).topk(k, dim=1, sorted=False).indices
+    columns = (groups[:, :, None] + width * torch.arange(GROUP, device=scores.device)).flatten(1)
+    last = torch.arange(width * GROUP, scores.shape[1], device=scores.device).expand(len(scores), -1)
+    values, order = torch.cat([scores.gather(1, columns), rest], 1).topk(k, dim=1)
+    return values, torch.cat([columns, last], 1).gather(1, order)
+
+
+def _leave_out(scores: Tensor, column: Tensor) -> None:
+    """Make each row's column the worst, if it is among those here."""
+    inside = (column >= 0) & (column < scores.shape[1])
+    place = column.clamp(0, scores.shape[1] - 1)[:, None]
+    scores.scatter_(1, place, torch.where(inside[:, None], -torch.inf, scores.gather(1, place)))
+
+
+def _center(gallery: Tensor, dtype: torch.dtype, rows: int) -> Tensor:
+    total = gallery.new_zeros(gallery.shape[1], dtype=dtype)
+    for part in gallery.split(rows):
+        total += part.to(dtype).sum(0)
+    return total / max(1, len(gallery))
+
+
+@contextmanager
+def _exact_products() -> Iterator[None]:
+    """Matrix products of float32 in float32, whatever a training loop around has chosen: no TF32, no bfloat16."""
+    backends: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
+    before = [backend.fp32_precision for backend in backends]
+    try:
+        for backend in backends:
+            backend.fp32_precision = "ieee"
+        yield
+    finally:
+        for backend, precision in zip(backends, before, strict=True):
+            backend.fp32_precision = precision

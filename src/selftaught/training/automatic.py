@@ -4,16 +4,25 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from selftaught.data import available_cores
 from selftaught.errors import SelftaughtError, UsageError
 from selftaught.learners import METHODS
 from selftaught.networks import Backbone
+from selftaught.parallel import world
 from selftaught.recipes import Settings
+from selftaught.retrieval import choose_search, nearest
+from selftaught.retrieval.approximate import APPROXIMATE_FROM
+from selftaught.training.processes import launched
 
 BATCH_SIZE = 120
 STEPS_PER_EPOCH = 8
 FEWEST_QUERIES = 12
+CACHE_SIDE = 1.5
+"""Short side of a decoded image in units of a crop: a random crop of mean area is then about as large as its view."""
+COMPILE_FROM = 200_000
+"""Images in all epochs from which on compiling saves more time than it takes."""
 CLUSTERS = 100
 """About as many as the data sets CUB and Cars have classes; ours, as nothing is known of a folder without labels."""
 
@@ -32,13 +41,17 @@ class Choice:
 
 def resolve(settings: Settings, images: int, backbone: Backbone, device: torch.device) -> tuple[Settings, list[Choice]]:
     """Settings without anything left open, and the choices that were made."""
+    batch_norm = _batch_norm(settings, backbone)
     choices = [
         Choice("backbone", backbone.name, backbone.reason),
         Choice("crop", backbone.preprocessing.size, f"the input size of {backbone.name}"),
         _batch_size(settings, images),
-        _batch_norm(settings, backbone),
+        batch_norm,
         *_clusters(settings, images),
-        _precision(settings, device),
+        _precision(settings, backbone, device),
+        *_compile(settings, images, device, batch_norm),
+        *_search(settings, images, device),
+        *_cache_side(settings, backbone),
         automatic_workers(settings),
     ]
     changes: dict[str, Any] = {choice.name: choice.value for choice in choices if choice.name != "crop"}
@@ -67,6 +80,8 @@ def _batch_size(settings: Settings, images: int) -> Choice:
 
 
 def _batch_norm(settings: Settings, backbone: Backbone) -> Choice:
+    if settings.train == "heads":
+        return Choice("freeze_batch_norm", True, "the backbone stays as it is")
     if settings.freeze_batch_norm is not None:
         return Choice("freeze_batch_norm", settings.freeze_batch_norm, "as asked for")
     if backbone.pretrained:
@@ -87,16 +102,62 @@ def _clusters(settings: Settings, images: int) -> list[Choice]:
     ]
 
 
-def _precision(settings: Settings, device: torch.device) -> Choice:
+def _precision(settings: Settings, backbone: Backbone, device: torch.device) -> Choice:
     if settings.precision != "auto":
         return Choice("precision", settings.precision, "as asked for")
+    if settings.train == "heads":
+        return Choice("precision", "32-true", "features are computed as a finished model computes them")
     if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
         return Choice("precision", "bf16-mixed", "the GPU computes in bfloat16; similarity and losses stay in float32")
+    grouped = any(isinstance(layer, nn.Conv2d) and layer.groups > 1 for layer in backbone.module.modules())
+    if device.type == "cpu" and has_bfloat16() and not grouped:  # in grouped convolutions it is slower than float32
+        return Choice("precision", "bf16-mixed", "the CPU computes in bfloat16; similarity and losses stay in float32")
     return Choice("precision", "32-true", f"full precision on this {device.type} device")
+
+
+def has_bfloat16() -> bool:
+    """Whether this CPU has units that multiply matrices of bfloat16, which is faster than float32 there."""
+    supported = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return supported is not None and bool(supported())
+
+
+def _compile(settings: Settings, images: int, device: torch.device, batch_norm: Choice) -> list[Choice]:
+    if settings.train == "heads":
+        return [Choice("compile", False, "there is only little to compute")]
+    if world() > 1 and not batch_norm.value:
+        return [Choice("compile", False, "batch norm learns, over several processes")]
+    if settings.compile is not None:
+        return [Choice("compile", settings.compile, "as asked for")]
+    if device.type != "cuda":
+        return [Choice("compile", False, f"on this {device.type} device it gains little")]
+    seen = settings.epochs * images
+    long = seen >= COMPILE_FROM
+    reason = f"{seen:,} images in all epochs, where it pays from {COMPILE_FROM:,} on"
+    return [Choice("compile", long, reason)]
+
+
+def _search(settings: Settings, images: int, device: torch.device) -> list[Choice]:
+    if settings.method != "stml" or settings.batches != "neighbors":
+        return []
+    search, reason = choose_search(settings.search, images, device)
+    if settings.search == "auto" and images < APPROXIMATE_FROM:
+        return []
+    return [Choice("search", "exact" if search is nearest else "approximate", reason.partition(": ")[2])]
+
+
+def _cache_side(settings: Settings, backbone: Backbone) -> list[Choice]:
+    if settings.input == "files":
+        return []
+    if settings.cache_side is not None:
+        return [Choice("cache_side", settings.cache_side, "as asked for")]
+    size = backbone.preprocessing.size
+    side = round(CACHE_SIDE * size)
+    return [Choice("cache_side", side, f"decoded images are kept {CACHE_SIDE:g} times as large as a crop of {size}")]
 
 
 def automatic_workers(settings: Settings) -> Choice:
     if settings.workers is not None:
         return Choice("workers", settings.workers, "as asked for")
-    cores = available_cores()
+    cores, found = available_cores(), launched()
+    cores = max(1, cores // found.on_this_machine) if found else cores
     return Choice("workers", min(cores, 16), f"processes that read images, on {cores} available cores")

@@ -13,11 +13,12 @@ from torch import Tensor
 from selftaught.errors import SelftaughtError, shown
 from selftaught.files import write_atomically
 
-FORMAT = 1
+FORMAT = 2
 CHECKPOINT = "checkpoint.pt"
 """The state at the end of the last good epoch."""
 PARTIAL = "partial.pt"
 """A later state in the middle of an epoch, if there is one."""
+LISTS, SEPARATOR = ("files", "labeled"), "\0"
 
 
 @dataclass
@@ -47,7 +48,8 @@ class Progress:
 def save_checkpoint(path: Path, state: dict[str, Any], progress: Progress) -> None:
     content = {
         "format": FORMAT,
-        "progress": vars(progress),
+        # Names cannot hold a zero, and one text is saved and read much faster than a million.
+        "progress": vars(progress) | {name: SEPARATOR.join(getattr(progress, name)) for name in LISTS},
         "random": _random_states(),
         **state,
     }
@@ -72,7 +74,8 @@ def load_checkpoint(run: Path) -> tuple[dict[str, Any], Progress] | None:
             f"the checkpoint {shown(file)} has format {kind}, this version of selftaught reads format {FORMAT}: "
             "resume it with the version that wrote it"
         )
-    progress = Progress(**content.pop("progress"))
+    saved = content.pop("progress")
+    progress = Progress(**saved | {name: tuple(filter(None, saved[name].split(SEPARATOR))) for name in LISTS})
     return content, progress
 
 
@@ -84,7 +87,7 @@ def _random_states() -> dict[str, Any]:
         "numpy_key": torch.from_numpy(numpy_state["state"]["key"].astype(np.int64)),
         "numpy_position": int(numpy_state["state"]["pos"]),
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
     }
 
 
@@ -94,5 +97,5 @@ def set_random_states(states: dict[str, Any]) -> None:
     key = states["numpy_key"].numpy().astype(np.uint32)
     np.random.set_state({"bit_generator": "MT19937", "state": {"key": key, "pos": states["numpy_position"]}})
     torch.set_rng_state(states["torch"])
-    if states["cuda"] and torch.cuda.is_available() and torch.cuda.device_count() == len(states["cuda"]):
-        torch.cuda.set_rng_state_all(states["cuda"])
+    if states["cuda"] is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])  # of whichever GPU this process uses

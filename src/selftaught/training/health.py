@@ -8,28 +8,52 @@ from torch import Tensor
 
 from selftaught.retrieval import nearest
 
-PROBES = 500
-"""Images that the signals are measured on; fewer if there are fewer."""
+PROBES, FEWEST_PROBES = 500, 100
+"""Images that the signals are measured on, of many and of few images: looking at them takes its time in every epoch."""
 PROBE_NEIGHBORS = 10
+BLOCK_BYTES = 64 * 2**20
+"""Memory for the rows that are summed at once in float64."""
 
 
-def effective_rank(embeddings: Tensor) -> float:
+def effective_rank(embeddings: Tensor, block_bytes: int = BLOCK_BYTES) -> float:
     """How many directions the embeddings use: exp of the entropy of their normalized singular values, after centering.
+
+    Args:
+        embeddings: n×d, on any device; they stay there.
+        block_bytes: memory for the rows that are summed at once.
 
     Example:
         >>> import torch
         >>> round(effective_rank(torch.eye(5)), 3), effective_rank(torch.ones(5, 3))
         (4.0, 0.0)
     """
-    centered = (embeddings - embeddings.mean(0)).cpu().double()
-    if not bool(torch.isfinite(centered).all()):
+    work = torch.float32 if embeddings.device.type == "mps" else torch.float64  # mps has no other
+    blocks = embeddings.detach().split(max(1, block_bytes // (8 * max(1, embeddings.shape[1]))))
+    mean = sum(block.sum(0, dtype=work) for block in blocks) / len(embeddings)
+    scatter = mean.new_zeros(len(mean), len(mean))
+    for block in blocks:
+        centered = block.to(work) - mean
+        scatter.addmm_(centered.T, centered)
+    scatter = scatter.cpu().double()
+    if not bool(torch.isfinite(scatter).all()):
         return math.nan
-    spectrum = torch.linalg.eigvalsh(centered.T @ centered).clamp(min=0).sqrt()
+    spectrum = torch.linalg.eigvalsh(scatter).clamp(min=0).sqrt()
     total = float(spectrum.sum())
-    if total <= 1e-12 * max(1.0, float(embeddings.abs().max())):
+    low, high = embeddings.aminmax()
+    if total <= 1e-12 * max(1.0, -float(low), float(high)):
         return 0.0
     p = spectrum / total
     return float(torch.special.entr(p).sum().exp())
+
+
+def probes_of(images: int) -> int:
+    """How many of so many images the signals are measured on.
+
+    Example:
+        >>> probes_of(30), probes_of(1600), probes_of(10**6)
+        (30, 200, 500)
+    """
+    return min(images, PROBES, max(FEWEST_PROBES, images // 8))
 
 
 def view_agreement(first: Tensor, second: Tensor, gallery: Tensor, own: Tensor) -> float:

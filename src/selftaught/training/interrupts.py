@@ -2,10 +2,14 @@
 
 import signal
 import threading
+import time
 from types import FrameType, TracebackType
 from typing import Any
 
 from selftaught.errors import Interrupted
+
+ONE_WISH = 1.0
+"""Seconds within which a second signal says the same as the first: a launcher passes on what its processes also got."""
 
 
 class Interrupts:
@@ -15,6 +19,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.asked = False
+        self._asked_at = 0.0
         self._before: dict[signal.Signals, Any] = {}
 
     def check(self) -> None:
@@ -31,6 +36,8 @@ class Interrupts:
             signal.signal(number, handler)
 
     def _note(self, _number: int, _frame: FrameType | None) -> None:
-        if self.asked:
+        now = time.monotonic()
+        if self.asked and now - self._asked_at > ONE_WISH:
             raise KeyboardInterrupt
-        self.asked = True
+        if not self.asked:
+            self.asked, self._asked_at = True, now

@@ -8,6 +8,7 @@ from typing import Any
 
 from selftaught.errors import SelftaughtError, UsageError
 from selftaught.files import write_atomically
+from selftaught.parallel import rank
 from selftaught.report import plot_curves
 from selftaught.training.checkpoint import Progress
 
@@ -20,6 +21,8 @@ class Logbook:
 
     def __init__(self, run: Path, tensorboard: bool = False) -> None:
         self.run = run
+        self.writes = rank() == 0
+        """Of several processes, one writes."""
         self.seconds_beside_steps = 0.0
         self._drawn_at = time.monotonic()
         self._timing: list[dict[str, float]] = []
@@ -34,8 +37,10 @@ class Logbook:
         self.write(progress)
 
     def write(self, progress: Progress) -> None:
-        write_atomically(self.run / START, json.dumps(progress.start) + "\n")
-        write_atomically(self.run / METRICS, _lines(progress.history))
+        if not self.writes:
+            return
+        write_atomically(self.run / START, json.dumps(progress.start) + "\n", lasting=False)
+        write_atomically(self.run / METRICS, _lines(progress.history), lasting=False)
         if time.monotonic() - self._drawn_at > DRAW_INTERVAL:
             self.draw(progress)
 
@@ -44,11 +49,12 @@ class Logbook:
         self.seconds_beside_steps = whole - steps
         row = {"epoch": epoch, "seconds": whole, "step_seconds": steps, "images_per_second": images / max(steps, 1e-9)}
         self._timing.append({name: round(value, 3) for name, value in row.items()})
-        write_atomically(self.run / TIMING, _lines(self._timing))
+        if self.writes:
+            write_atomically(self.run / TIMING, _lines(self._timing), lasting=False)
 
     def board(self, row: dict[str, float]) -> None:
         """Send an epoch to TensorBoard, if it is wanted."""
-        if self._board is not None:
+        if self._board is not None and self.writes:
             self._writer = self._writer or self._board(self.run / "tensorboard")
             for name, value in row.items():
                 self._writer.add_scalar(name, value, row["epoch"])
@@ -56,6 +62,8 @@ class Logbook:
 
     def close(self, progress: Progress) -> None:
         """Draw the curves a last time, however the run ended."""
+        if not self.writes:
+            return
         with suppress(SelftaughtError):  # if the disk is full, that has been said, or will be
             self.draw(progress)
         if self._writer is not None:

@@ -10,15 +10,25 @@ from typing import Any
 
 import torch
 from lightning.fabric import Fabric
-from timm.optim.adamp import AdamP
 from torch import Tensor
 
-from selftaught.data import ImageFolder, Reader, Request, view_seed
+from selftaught.data import ImageFolder, ImageReader, Request, view_seed, view_seeds
 from selftaught.errors import Collapse, ImageError, Interrupted, SelftaughtError, UsageError, shown
 from selftaught.learners import Learner
 from selftaught.networks import parameter_groups
+from selftaught.parallel import agreed, any_asked, first_decides, rank, shard
 from selftaught.recipes import Settings
-from selftaught.training.checkpoint import CHECKPOINT, PARTIAL, Progress, save_checkpoint, set_random_states
+from selftaught.retrieval import approximate_nearest, recall_against_exact
+from selftaught.training.adamp import AdamP
+from selftaught.training.checkpoint import (
+    CHECKPOINT,
+    PARTIAL,
+    Progress,
+    load_checkpoint,
+    save_checkpoint,
+    set_random_states,
+)
+from selftaught.training.compiled import compile_learner
 from selftaught.training.health import symptom
 from selftaught.training.interrupts import Interrupts
 from selftaught.training.logbook import Logbook, epoch_line
@@ -27,6 +37,10 @@ from selftaught.training.progress import Reporter, duration
 from selftaught.training.readback import Readback
 from selftaught.training.snapshots import write_snapshot
 
+EPOCH_INTERVAL = 60.0
+"""Seconds after which the end of an epoch is saved; short epochs would take longer to save than to train."""
+RECALL_SAMPLE = 1000
+"""Queries on which an approximate search is compared with the exact one."""
 SAVE_INTERVAL = 300.0
 """Seconds after which an epoch under way is saved, so that a kill costs no more than that."""
 
@@ -41,7 +55,7 @@ class Loop:
         images: ImageFolder,
         settings: Settings,
         fabric: Fabric,
-        reader: Reader,
+        reader: ImageReader,
         measurements: Measurements,
         logbook: Logbook,
         reporter: Reporter,
@@ -63,7 +77,11 @@ class Loop:
         )
         self.module, self.optimizer = fabric.setup(learner, optimizer)
         learner.train()
-        self.saved_at = time.monotonic()
+        if settings.compile:
+            assert settings.batch_size is not None
+            sizes = settings.batch_size, measurements.batch_size
+            measurements.compiled = compile_learner(learner, reader, fabric, *sizes, reporter)
+        self.saved_at = self.kept_at = time.monotonic()
         self._command = f"selftaught train --resume {shlex.quote(shown(resumed_as or run))}"
 
     def begin(self) -> Progress:
@@ -71,6 +89,8 @@ class Loop:
         heads = self.measurements.training_set(self.images)
         start, probe = self.measurements.signals(self.images, heads, None)
         start |= self.measurements.scores()
+        if self.settings.search == "approximate":
+            self._tell_recall(heads[self.learner.batch_head])
         progress = Progress(
             files=self.images.files,
             labeled=self.measurements.labeled.files if self.measurements.labeled else (),
@@ -80,7 +100,7 @@ class Loop:
             probe=probe,
         )
         self._keep_snapshot(0)
-        self._save(CHECKPOINT, progress)
+        self._keep(progress)
         return progress
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -123,21 +143,23 @@ class Loop:
         """The remaining steps of an epoch; yields a word on each for the progress line."""
         device, size = self.fabric.device, progress.plan.shape[1]
         plan, sums = progress.plan.to(device), progress.sums.to(device)
-        recent = Readback()
+        recent, own = Readback(), shard(size)
         first, began = progress.step, time.monotonic()
         batches = self.reader.read(self._requests(progress.plan, progress.epoch, first))
         for step, batch in enumerate(batches, first):
             if batch.failures:
                 position, reason = batch.failures[0]
-                path = self.images.path(int(progress.plan[step, position]))
+                path = self.images.path(int(progress.plan[step, own[position]]))
                 raise ImageError(f"{shown(path)} could be read before and cannot be now ({reason})")
             losses = self._step(batch.images.to(device, non_blocking=True), plan[step])
             sums += losses
             progress.sums, progress.step = sums, step + 1
             recent.offer(losses)
-            if recent.values is not None and not all(map(math.isfinite, recent.values)):
-                raise self._collapse(progress, "the loss is no longer a number")
-            self.interrupts.check()
+            lost = recent.values is not None and not all(map(math.isfinite, recent.values))
+            if any_asked(self.interrupts.asked or lost):  # the first to know of either tells the other processes
+                if not bool(torch.isfinite(sums).all()):
+                    raise self._collapse(progress, "the loss is no longer a number")
+                raise Interrupted("interrupted")
             if time.monotonic() - self.saved_at > SAVE_INTERVAL:
                 self._save_partial(progress)
             pace = (step + 1 - first) / (time.monotonic() - began)
@@ -175,22 +197,29 @@ class Loop:
         progress.history.append(row)
         progress.epoch, progress.step, progress.plan, progress.probe = progress.epoch + 1, 0, plan, probe
         progress.sums = torch.zeros_like(progress.sums)
-        self._save(CHECKPOINT, progress)
-        (self.run / PARTIAL).unlink(missing_ok=True)
+        if epoch == last or time.monotonic() - self.kept_at > EPOCH_INTERVAL:
+            self._keep(progress)
         self.logbook.write(progress)
         self.logbook.board(row)
         self.reporter.say(epoch_line(row, self.settings.epochs))
 
     def _plan(self, heads: dict[str, Tensor], epoch: int) -> Tensor:
         generator = torch.Generator().manual_seed(view_seed(self.settings.seed, epoch))
-        return self.learner.batches(heads[self.learner.batch_head], generator)
+        return agreed(self.learner.batches(heads[self.learner.batch_head], generator))
+
+    def _tell_recall(self, rows: Tensor) -> None:
+        some = torch.linspace(0, len(rows) - 1, min(RECALL_SAMPLE, len(rows)), device=rows.device).long()
+        _, found = approximate_nearest(rows[some], rows, self.settings.neighbors - 1, exclude=some)
+        recall = recall_against_exact(rows[some], rows, found, exclude=some)
+        self.reporter.say(f"the approximate search finds {recall:.1%} of the neighbors that an exact one would")
 
     def _requests(self, plan: Tensor, epoch: int, first: int) -> Iterator[list[Request]]:
         seed = self.settings.seed
         for step in range(first, len(plan)):
+            batch = plan[step].tolist()
+            seeds = view_seeds(len(batch), seed, epoch, step)
             yield [
-                Request(self.images.path(index), "random", view_seed(seed, epoch, step, position))
-                for position, index in enumerate(plan[step].tolist())
+                Request(self.images.path(batch[position]), "random", seeds[position]) for position in shard(len(batch))
             ]
 
     def _set_rates(self, epoch: int) -> None:
@@ -201,18 +230,34 @@ class Loop:
 
     def _keep_snapshot(self, epoch: int) -> None:
         every = self.settings.snapshots
-        if every and (epoch % every == 0 or epoch == self.settings.epochs):
+        if rank() == 0 and every and (epoch % every == 0 or epoch == self.settings.epochs):
             write_snapshot(self.run, epoch, self.learner)
 
+    def _keep(self, progress: Progress) -> None:
+        """Save the end of an epoch, to which training returns if it collapses."""
+        self._save(CHECKPOINT, progress)
+        self._forget_partial()
+        self.kept_at = self.saved_at
+
     def _save(self, name: str, progress: Progress) -> None:
+        self.saved_at = time.monotonic()
+        if rank():
+            return
         state = {"learner": self.learner.state_dict(), "optimizer": self.optimizer.state_dict()}
         save_checkpoint(self.run / name, state, progress)
-        self.saved_at = time.monotonic()
 
     def _save_partial(self, progress: Progress) -> None:
         if not bool(torch.isfinite(progress.sums).all()):
             raise self._collapse(progress, "the loss is no longer a number")
         self._save(PARTIAL, progress)
+
+    def _kept_epoch(self) -> int:
+        kept = load_checkpoint(self.run)
+        return kept[1].epoch if kept else 0
+
+    def _forget_partial(self) -> None:
+        if rank() == 0:
+            (self.run / PARTIAL).unlink(missing_ok=True)
 
     def _word(self, progress: Progress, recent: Readback, pace: float, images: float) -> str:
         left = (self.settings.epochs - progress.epoch) * len(progress.plan) - progress.step
@@ -231,9 +276,10 @@ class Loop:
         )
 
     def _collapse(self, progress: Progress, problem: str) -> Collapse:
-        (self.run / PARTIAL).unlink(missing_ok=True)
+        self._forget_partial()
+        good = first_decides(self._kept_epoch)
         return Collapse(
-            f"training collapsed in epoch {progress.epoch + 1}: {problem}; the state after epoch {progress.epoch} "
+            f"training collapsed in epoch {progress.epoch + 1}: {problem}; the state after epoch {good} "
             f"is kept in {shown(self.run)}; try a lower --lr (now {self.settings.lr:g}), a larger --batch-size, "
             "or pretrained weights"
         )

@@ -1,17 +1,19 @@
 """What is measured of a learner before training and after each epoch."""
 
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 
 import torch
 from lightning.fabric import Fabric
 from torch import Tensor
 
-from selftaught.data import ImageFolder, Reader, Request, view_seed
+from selftaught.data import ImageFolder, ImageReader, Request, Skipped, View, view_seed
 from selftaught.data.passes import embed_files
 from selftaught.errors import ImageError, SelftaughtError, shown
 from selftaught.learners import Learner
+from selftaught.parallel import collected, gather_rows, rank, shard, world
 from selftaught.retrieval import score
-from selftaught.training.health import PROBES, effective_rank, neighbors_kept, probe_neighbors, view_agreement
+from selftaught.training.health import effective_rank, neighbors_kept, probe_neighbors, probes_of, view_agreement
 from selftaught.training.interrupts import Interrupts
 from selftaught.training.progress import Reporter
 
@@ -19,36 +21,52 @@ RECALLS = (1, 2, 4, 8, 10, 100)
 """The k of Recall@k that any of the paper's tables has."""
 
 
+class Unreadable(ImageError):
+    """Images that could not be read in a pass over them all."""
+
+    def __init__(self, images: ImageFolder, skipped: list[Skipped]) -> None:
+        first = skipped[0]
+        super().__init__(f"{shown(images.root / first.path)} could be read before and cannot be now ({first.reason})")
+        self.images, self.skipped = images, skipped
+
+
 class Measurements:
-    """Embeds images with the learner's network and draws numbers from that. Labels are used here alone."""
+    """Embeds images with the learner's network and draws numbers from that. Labels are used here alone.
+
+    Several processes embed a part of the images each, and all get all embeddings.
+    """
 
     def __init__(
         self,
         learner: Learner,
         fabric: Fabric,
-        reader: Reader,
+        reader: ImageReader,
         reporter: Reporter,
         interrupts: Interrupts,
         seed: int,
         labeled: ImageFolder | None,
+        batch_size: int = 64,
+        compiled: bool = False,
     ) -> None:
+        """``batch_size``: images embedded at once; with ``compiled``, the last batch too is as long."""
         self.learner, self.fabric, self.reader = learner, fabric, reader
         self.reporter, self.interrupts, self.seed, self.labeled = reporter, interrupts, seed, labeled
+        self.batch_size, self.compiled = batch_size, compiled
 
     def training_set(self, images: ImageFolder) -> dict[str, Tensor]:
         """Each head's embeddings of all training images, whole and squashed."""
-        return self._embed_all([Request(images.path(i), "squash") for i in range(len(images))], "embedding all images")
+        heads = self._embed(images, range(len(images)), "squash", "embedding all images")
+        return {name: rows[:, 0] for name, rows in heads.items()}
 
     def signals(
         self, images: ImageFolder, heads: dict[str, Tensor], before: Tensor | None
     ) -> tuple[dict[str, float], Tensor]:
         """The label-free signals, and the probes' neighbors to compare with after the next epoch."""
         generator = torch.Generator().manual_seed(self.seed)
-        probes = torch.randperm(len(images), generator=generator)[:PROBES]
-        requests = [Request(images.path(i), "random", view_seed(self.seed, i)) for i in probes.tolist()]
-        views = self._embed_all(requests, "looking at two views of each image")
+        probes = torch.randperm(len(images), generator=generator)[: probes_of(len(images))]
+        views = self._embed(images, probes.tolist(), "random", "looking at two views of each image")["f"]
         own = probes.to(self.fabric.device)
-        agreement = view_agreement(views["f"][0::2], views["f"][1::2], heads["f"], own)
+        agreement = view_agreement(views[:, 0], views[:, 1], heads["f"], own)
         now = probe_neighbors(heads[self.learner.batch_head], own)
         row = {"effective_rank": effective_rank(heads["f"]), "view_agreement": agreement}
         if before is not None:
@@ -56,36 +74,53 @@ class Measurements:
         return row, now
 
     def scores(self) -> dict[str, float]:
-        """Retrieval metrics on the labeled images, as ``selftaught evaluate`` computes them; nothing without labels."""
+        """Retrieval metrics on the labeled images, as ``selftaught evaluate`` computes them; nothing without labels.
+
+        Only the first process has them.
+        """
         if self.labeled is None:
             return {}
-        requests = [Request(self.labeled.path(i), "center") for i in range(len(self.labeled))]
-        vectors = self._embed_all(requests, "evaluating", exact=True)["f"]
+        vectors = self._embed(self.labeled, range(len(self.labeled)), "center", "evaluating", exact=True)["f"][:, 0]
+        if rank():
+            return {}
         try:
             return score(vectors, self.labeled.classes(), RECALLS).row()
         except ValueError as error:
             raise SelftaughtError(f"{shown(self.labeled.root)} cannot be measured on: {error}") from None
 
-    def _embed_all(self, requests: list[Request], label: str, exact: bool = False) -> dict[str, Tensor]:
-        heads, failures = self._embed(requests, label, exact)
-        if failures:
-            index, reason = failures[0]
-            raise ImageError(f"{shown(requests[index].path)} could be read before and cannot be now ({reason})")
-        return heads
-
     def _embed(
-        self, requests: list[Request], label: str, exact: bool
-    ) -> tuple[dict[str, Tensor], list[tuple[int, str]]]:
+        self, images: ImageFolder, indices: Sequence[int], view: View, label: str, exact: bool = False
+    ) -> dict[str, Tensor]:
+        """Per head, images×views×d. ``exact``: in full precision, as a finished model embeds."""
+        own = [indices[i] for i in shard(len(indices))] if len(shard(len(indices))) < len(indices) else indices
         self.learner.eval()
-        with self.reporter.work(label, len(requests)) as tell:
+        with self.reporter.work(label, len(own)) as tell:
 
             def advance(more: int) -> None:
-                self.interrupts.check()
+                if world() == 1:  # among several, the loop asks all of them together
+                    self.interrupts.check()
                 tell(more, "")
 
-            with nullcontext() if exact else self.fabric.autocast():
-                result = embed_files(
-                    self.learner.network, self.reader, requests, device=self.fabric.device, advance=advance
+            compiled = self.compiled and view == "squash"  # what is compiled is compiled for one size of input
+            stance = nullcontext() if compiled else torch.compiler.set_stance("force_eager")
+            with stance, nullcontext() if exact else self.fabric.autocast():
+                heads, failures = embed_files(
+                    self.learner.network,
+                    self.reader,
+                    self._requests(images, own, view),
+                    len(own),
+                    device=self.fabric.device,
+                    batch_size=self.batch_size,
+                    advance=advance,
+                    fill=compiled,
                 )
         self.learner.train()
-        return result
+        skipped = collected([Skipped(images.files[own[i]], reason) for i, reason in failures])
+        if skipped:
+            raise Unreadable(images, skipped)
+        views = 2 if view == "random" else 1
+        return {name: gather_rows(rows.unflatten(0, (-1, views)), len(indices)) for name, rows in heads.items()}
+
+    def _requests(self, images: ImageFolder, indices: Iterable[int], view: View) -> Iterator[Request]:
+        for i in indices:
+            yield Request(images.path(i), view, view_seed(self.seed, i) if view == "random" else 0)

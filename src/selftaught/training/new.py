@@ -11,6 +11,7 @@ from selftaught.errors import UsageError, shown
 from selftaught.files import new_folder
 from selftaught.recipes import Settings, settings
 from selftaught.training.prepare import SKIPPED, class_numbers, open_training_images
+from selftaught.training.processes import check_device
 from selftaught.training.saved import SETTINGS
 
 
@@ -37,7 +38,7 @@ def new_run(
     given = {"images": images, "labeled": labeled, "unlabeled": unlabeled}
     saved: dict[str, Any] = {name: None if source is None else absolute(source) for name, source in given.items()}
     saved["requested"] = asdict(requested)
-    choose_device(requested.device)
+    check_device(choose_device(requested.device))
     class_numbers(open_training_images(saved), requested.method)
     if labeled is not None:
         class_numbers(open_images(saved["labeled"], "train"), "multi-similarity")

@@ -1,24 +1,33 @@
 """What a run is made from: the images that can be read, the backbone, the device."""
 
-import logging
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.fabric import Fabric
 from torch import Tensor, nn
 
-from selftaught.data import ImageFolder, Skipped, check_skipped, joined, skipped_table, unreadable
+from selftaught.data import (
+    Cache,
+    CachedReader,
+    ImageFolder,
+    ImageReader,
+    Reader,
+    Skipped,
+    Views,
+    check_skipped,
+    joined,
+    skipped_table,
+)
 from selftaught.data.sources import open_images
 from selftaught.errors import SelftaughtError, shown
 from selftaught.files import write_atomically
 from selftaught.learners import METHODS
 from selftaught.networks import Backbone, Preprocessing, build_backbone
+from selftaught.parallel import rank
 from selftaught.recipes import Settings
 from selftaught.training.checkpoint import Progress
-from selftaught.training.interrupts import Interrupts
 from selftaught.training.progress import Reporter
 
 SKIPPED = "skipped.csv"
@@ -49,15 +58,8 @@ def class_numbers(images: ImageFolder, method: str) -> Tensor | None:
     return torch.tensor([numbers.get(label, -1) for label in labels])
 
 
-def readable_images(
-    run: Path,
-    saved: dict[str, Any],
-    progress: Progress | None,
-    workers: int,
-    reporter: Reporter,
-    interrupts: Interrupts,
-) -> tuple[ImageFolder, ImageFolder | None]:
-    """The images to train on, and those to measure on: all that can be read, or those of the checkpoint."""
+def listed_images(saved: dict[str, Any], progress: Progress | None) -> tuple[ImageFolder, ImageFolder | None]:
+    """The images to train on, and those to measure on: all that there are, or those of the checkpoint."""
     images = open_training_images(saved)
     labeled = None if saved["eval"] is None else open_images(saved["eval"], "test")
     if labeled is not None:
@@ -70,26 +72,24 @@ def readable_images(
                 f"such as {shown(gone[0])}: bring them back to resume"
             )
         return images.only(progress.files), labeled and labeled.only(progress.labeled)
-    skipped = _check(images, "checking images", workers, reporter, interrupts)
-    unscored = [] if labeled is None else _check(labeled, "checking --eval images", workers, reporter, interrupts)
-    if skipped or unscored:
-        write_atomically(run / SKIPPED, skipped_table([*skipped, *unscored]))
-        reporter.say(f"{len(skipped) + len(unscored)} images cannot be read and are left out: {shown(run / SKIPPED)}")
-    check_skipped(images, skipped, allow=saved["allow_skipped"])
-    if labeled is not None:
-        check_skipped(labeled, unscored, allow=saved["allow_skipped"])
-        labeled = labeled.without(unscored)
-    return images.without(skipped), labeled
+    return images, labeled
 
 
-def _check(images: ImageFolder, label: str, workers: int, reporter: Reporter, interrupts: Interrupts) -> list[Skipped]:
-    with reporter.work(label, len(images)) as tell:
+class LeftOut:
+    """Images that turned out to be unreadable, and are left out: a few of them are no reason not to train."""
 
-        def advance(more: int) -> None:
-            interrupts.check()
-            tell(more, "")
+    def __init__(self, run: Path, allow: bool, reporter: Reporter) -> None:
+        self.run, self.allow, self.reporter = run, allow, reporter
+        self.skipped: list[Skipped] = []
 
-        return unreadable(images, workers, advance)
+    def leave_out(self, images: ImageFolder, skipped: list[Skipped]) -> ImageFolder:
+        """The images without those, which are listed in the run's folder; an error if they are too many."""
+        self.skipped += skipped
+        if rank() == 0:
+            write_atomically(self.run / SKIPPED, skipped_table(self.skipped))
+        self.reporter.say(f"{len(skipped)} images cannot be read and are left out: {shown(self.run / SKIPPED)}")
+        check_skipped(images, skipped, allow=self.allow)
+        return images.without(skipped)
 
 
 def choose_backbone(
@@ -110,8 +110,11 @@ def choose_backbone(
     return replace(backbone, preprocessing=given)
 
 
-def make_fabric(device: torch.device, precision: Any) -> Fabric:
-    for name in ("lightning.fabric", "lightning.pytorch"):  # what they would say is said by the choices
-        logging.getLogger(name).setLevel(logging.WARNING)
-    accelerator = device.type if device.type in ("cuda", "mps") else "cpu"
-    return Fabric(accelerator=accelerator, devices=1 if device.index is None else [device.index], precision=precision)
+def make_reader(chosen: Settings, inputs: Preprocessing, root: Path, device: torch.device) -> ImageReader:
+    """What reads the images below ``root``."""
+    views = Views(inputs.size, inputs.resize, inputs.squash, chosen.crop_scale)
+    workers = chosen.workers or 0
+    if chosen.input == "files":
+        return Reader(views, workers, pin_memory=device.type == "cuda")
+    assert chosen.cache_side is not None
+    return CachedReader(views, chosen.cache_side, workers, device, Cache(str(root.absolute())))

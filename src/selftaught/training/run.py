@@ -4,25 +4,27 @@ import os
 import shlex
 import shutil
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from selftaught.allocator import reuse_memory
 from selftaught.data.sources import absolute
-from selftaught.embedder import Embedder
+from selftaught.embedder import Embedder, choose_device
 from selftaught.errors import Interrupted, UsageError, shown
 from selftaught.networks import Preprocessing
-from selftaught.recipes import changed, from_saved
+from selftaught.parallel import barrier, first_decides, rank
+from selftaught.recipes import Settings, changed, from_saved
 from selftaught.training.interrupts import Interrupts
 from selftaught.training.new import new_run
+from selftaught.training.processes import RESUME, check_device, ending, join_processes
 from selftaught.training.progress import Reporter
 from selftaught.training.saved import SETTINGS, finished, read_settings, write_settings
 from selftaught.training.semi import SUPERVISED, begun, first_stage
 from selftaught.training.snapshots import SNAPSHOTS
 from selftaught.training.stage import train_stage
-
-RESUME = "selftaught train --resume"
 
 
 def train(
@@ -77,6 +79,45 @@ def train(
     own = backbone if isinstance(backbone, nn.Module) else None
     if isinstance(backbone, str):
         changes["backbone"] = backbone
+    reuse_memory()
+    join_processes()
+    begin = partial(_begin, images, labeled, unlabeled, out, resume, recipe, own, preprocessing, eval)
+    run, saved, requested = first_decides(partial(begin, allow_skipped, tensorboard, changes))
+    reporter = Reporter(quiet or rank() > 0)
+    try:
+        with Interrupts() as interrupts:
+            if saved["labeled"] is not None:
+                stage = first_decides(partial(first_stage, run, saved, requested))
+                if stage is not None:
+                    reporter.say("stage 1 of 2: learning from the labels")
+                    train_stage(*stage, own, preprocessing, reporter, interrupts, resumed_as=run)
+                    interrupts.check()
+                reporter.say("stage 2 of 2: learning from all images, starting from there")
+            embedder = train_stage(run, saved, requested, own, preprocessing, reporter, interrupts)
+            barrier()  # while one still writes, none may leave
+            return embedder
+    except BaseException as error:
+        ended = ending(_explained(error, run, resumed=resume is not None), run, begun(run))
+        if ended is error:
+            raise
+        raise ended from None
+
+
+def _begin(
+    images: str | os.PathLike[str] | None,
+    labeled: str | os.PathLike[str] | None,
+    unlabeled: str | os.PathLike[str] | None,
+    out: str | os.PathLike[str] | None,
+    resume: str | os.PathLike[str] | None,
+    recipe: str | None,
+    own: nn.Module | None,
+    preprocessing: Preprocessing | None,
+    eval: str | os.PathLike[str] | None,  # noqa: A002, the option's name
+    allow_skipped: bool,
+    tensorboard: bool,
+    changes: dict[str, Any],
+) -> tuple[Path, dict[str, Any], Settings]:
+    """The run's folder, what is saved of it, and its settings: of a new run, which is made, or of one to go on with."""
     if resume is not None:
         others = (images, labeled, unlabeled, out, recipe, preprocessing, eval)
         if any(other is not None for other in (*others, tensorboard or None)) or set(changes) - {"device", "workers"}:
@@ -89,6 +130,7 @@ def train(
         requested = changed(from_saved(saved["requested"]), changes)
         if own is not None and not saved["own_backbone"]:
             raise UsageError(f"{shown(run)} has a backbone by name: leave the module out")
+        check_device(choose_device(requested.device))
     else:
         run, saved, requested = new_run(images, labeled, unlabeled, out, recipe, changes)
         saved |= {
@@ -101,24 +143,17 @@ def train(
         write_settings(run, saved)
     if own is None and saved["own_backbone"]:
         raise UsageError(f"{shown(run)} has a backbone of your own: resume it with train(resume=…, backbone=module)")
-    reporter = Reporter(quiet)
-    try:
-        with Interrupts() as interrupts:
-            if saved["labeled"] is not None:
-                stage = first_stage(run, saved, requested)
-                if stage is not None:
-                    reporter.say("stage 1 of 2: learning from the labels")
-                    train_stage(*stage, own, preprocessing, reporter, interrupts, resumed_as=run)
-                    interrupts.check()
-                reporter.say("stage 2 of 2: learning from all images, starting from there")
-            return train_stage(run, saved, requested, own, preprocessing, reporter, interrupts)
-    except BaseException as error:
-        if not begun(run) and resume is None:  # nothing to go on with: the same command must be free to start again
-            for part in (SUPERVISED, SNAPSHOTS):
-                shutil.rmtree(run / part, ignore_errors=True)
-            (run / SETTINGS).unlink(missing_ok=True)
-        if isinstance(error, (Interrupted, KeyboardInterrupt)) and RESUME not in str(error):
-            if begun(run):
-                raise Interrupted(f"stopped; go on with: {RESUME} {shlex.quote(shown(run))}") from None
-            raise Interrupted("stopped before training began: start it again with the same command") from None
-        raise
+    return run, saved, requested
+
+
+def _explained(error: BaseException, run: Path, resumed: bool) -> BaseException:
+    """An error with what to do now; a run that has not begun is taken back."""
+    if rank() == 0 and not begun(run) and not resumed:  # the same command must be free to start again
+        for part in (SUPERVISED, SNAPSHOTS):
+            shutil.rmtree(run / part, ignore_errors=True)
+        (run / SETTINGS).unlink(missing_ok=True)
+    if isinstance(error, (Interrupted, KeyboardInterrupt)) and RESUME not in str(error):
+        if begun(run):
+            return Interrupted(f"stopped; go on with: {RESUME} {shlex.quote(shown(run))}")
+        return Interrupted("stopped before training began: start it again with the same command")
+    return error

@@ -4,14 +4,17 @@ The first stage is a run of its own in the run's folder. The second is the run i
 """
 
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from selftaught.errors import SelftaughtError, shown
+from selftaught.parallel import first_decides
 from selftaught.recipes import Settings, from_saved
 from selftaught.training.checkpoint import CHECKPOINT, load_checkpoint
+from selftaught.training.features import FEATURES
 from selftaught.training.saved import SETTINGS, finished, read_settings, write_settings
 
 SUPERVISED = "supervised"
@@ -44,9 +47,11 @@ def first_stage(run: Path, saved: dict[str, Any], requested: Settings) -> tuple[
 
 
 def started_network(run: Path, saved: dict[str, Any]) -> Start | None:
-    """What the supervised stage has learned; None for a run without one."""
-    if saved["labeled"] is None:
-        return None
+    """What the supervised stage has learned, as process 0 reads it; None for a run without one."""
+    return None if saved["labeled"] is None else first_decides(partial(_read_start, run))
+
+
+def _read_start(run: Path) -> Start:
     stage = run / SUPERVISED
     state = load_checkpoint(stage)
     if state is None:
@@ -61,4 +66,4 @@ def started_network(run: Path, saved: dict[str, Any]) -> Start | None:
 
 def begun(run: Path) -> bool:
     """Whether there is anything to go on with, in either stage."""
-    return any((folder / CHECKPOINT).exists() for folder in (run, run / SUPERVISED))
+    return any((folder / name).exists() for folder in (run, run / SUPERVISED) for name in (CHECKPOINT, FEATURES))

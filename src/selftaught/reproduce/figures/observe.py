@@ -88,7 +88,9 @@ class Observer:
 
     def _embed(self, network: EmbeddingNetwork, requests: list[Request]) -> dict[str, Tensor]:
         network.eval()
-        heads, failures = embed_files(network, self.reader, requests, device=self.device, advance=self.advance)
+        heads, failures = embed_files(
+            network, self.reader, requests, len(requests), device=self.device, advance=self.advance
+        )
         if failures:
             index, reason = failures[0]
             raise ImageError(f"{shown(requests[index].path)} could be read before and cannot be now ({reason})")

@@ -1,0 +1,47 @@
+"""The decoded images on this disk: what there is, and deleting it."""
+
+import typer
+
+app = typer.Typer(help="Decoded images that training keeps: see them, delete them.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_collections() -> None:
+    """Show which folders' images are kept decoded, where, and how large that is."""
+    import time
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from selftaught.data.cache import LIMIT, PLACE, cache_root, collections, limit_of
+    from selftaught.errors import shown
+
+    root, found = cache_root(), collections()
+    if found:
+        table = Table("images", box=None, pad_edge=False)
+        for column in ("size", "last used"):
+            table.add_column(column, justify="right")
+        for held in found:
+            used = time.strftime("%Y-%m-%d %H:%M", time.localtime(held.used))
+            table.add_row(shown(held.name), f"{held.bytes / 1e9:.2f} GB", used)
+        Console(soft_wrap=True).print(table)
+    total = sum(held.bytes for held in found)
+    limit = f"of at most {limit_of(root) / 1e9:.0f} GB" if root.is_dir() else "so far"
+    print(f"{total / 1e9:.2f} GB {limit} in {shown(root)} ({PLACE} sets another place, {LIMIT} another limit)")
+
+
+@app.command()
+def clear() -> None:
+    """Delete all decoded images, but for those that a run is using. They are decoded again when needed."""
+    from selftaught.data.cache import cache_root, collections, delete
+    from selftaught.errors import SelftaughtError, shown
+
+    found = collections()
+    left = [held for held in found if not delete(held)]
+    gone = sum(held.bytes for held in found if held not in left)
+    print(f"{gone / 1e9:.2f} GB deleted in {shown(cache_root())}")
+    if left:
+        raise SelftaughtError(
+            f"{len(left)} collections of decoded images are in use or cannot be deleted, such as that of "
+            f"{shown(left[0].name)}: try again when no training is running"
+        )

@@ -1,0 +1,128 @@
+"""Many crops of many images, resized with antialiasing at once, on the device where the pixels are."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+ROUNDED = 32
+"""Canvases are rounded up to this, so that the allocator meets few different sizes."""
+
+
+Resample = Callable[[Tensor, Tensor, int, int, int], Tensor]
+
+
+class Packed(NamedTuple):
+    """Images of different sizes one after the other: pixel (y, x) of image i is row ``starts[i] + y·width_i + x``."""
+
+    pixels: Tensor
+    """uint8, pixels×3."""
+    starts: np.ndarray
+    sizes: np.ndarray
+    """n×2, width and height."""
+
+
+class Cutter:
+    """Cuts crops; on a GPU in a few large operations, which :meth:`compile` makes fewer."""
+
+    def __init__(self) -> None:
+        self._resample: Resample = resample
+
+    def compile(self) -> None:
+        self._resample = torch.compile(resample, dynamic=True)
+
+    def __call__(self, packed: Packed, which: np.ndarray, boxes: np.ndarray, flips: np.ndarray, size: int) -> Tensor:
+        """Crops, resized to size×size with an antialiasing bilinear filter, as Pillow and torchvision do it.
+
+        Args:
+            which: the image of each of the n crops.
+            boxes: n×4 integers within that image: left, top, right, bottom.
+            flips: which crops to mirror.
+
+        Returns:
+            uint8 n×3×size×size on the device of the pixels.
+
+        Example:
+            >>> packed = Packed(torch.arange(12, dtype=torch.uint8).view(4, 3), np.array([0]), np.array([[2, 2]]))
+            >>> whole = Cutter()(packed, np.array([0]), np.array([[0, 0, 2, 2]]), np.array([True]), 2)
+            >>> whole[0, 0].tolist()
+            [[3, 0], [9, 6]]
+        """
+        if packed.pixels.device.type == "cpu":
+            return _one_by_one(packed, which, boxes, flips, size)
+        return batched(packed, which, boxes, flips, size, self._resample)
+
+
+def _one_by_one(packed: Packed, which: np.ndarray, boxes: np.ndarray, flips: np.ndarray, size: int) -> Tensor:
+    # On a CPU torch's own kernel for 8 bits is faster than products with mostly empty matrices.
+    views = torch.empty(len(which), 3, size, size, dtype=torch.uint8)
+    for row, (image, box, flip) in enumerate(zip(which.tolist(), boxes.tolist(), flips.tolist(), strict=True)):
+        left, top, right, bottom = box
+        width, height = packed.sizes[image].tolist()
+        start = int(packed.starts[image])
+        pixels = packed.pixels[start : start + width * height].view(height, width, 3)
+        crop = pixels[top:bottom, left:right].permute(2, 0, 1)[None]
+        view = F.interpolate(crop, (size, size), mode="bilinear", antialias=True)[0]
+        views[row] = view.flip(2) if flip else view
+    return views
+
+
+def batched(
+    packed: Packed,
+    which: np.ndarray,
+    boxes: np.ndarray,
+    flips: np.ndarray,
+    size: int,
+    resampled: Resample,
+) -> Tensor:
+    """As :class:`Cutter`, on any device."""
+    spans = boxes[:, 2:] - boxes[:, :2]
+    across, down = (-(-int(spans[:, side].max()) // ROUNDED) * ROUNDED for side in (0, 1))
+    origin = packed.starts[which] + boxes[:, 1] * packed.sizes[which, 0] + boxes[:, 0]
+    table = torch.from_numpy(
+        np.stack([origin, packed.sizes[which, 0], spans[:, 0], spans[:, 1], flips.astype(np.int64)])
+    )
+    device = packed.pixels.device
+    if device.type == "cuda":
+        table = table.pin_memory()
+    return resampled(packed.pixels, table.to(device, non_blocking=True), across, down, size)
+
+
+def resample(pixels: Tensor, table: Tensor, across: int, down: int, size: int) -> Tensor:
+    """Rows and columns of every view are weighted sums of a crop's pixels: two products with matrices of weights.
+
+    Args:
+        pixels: uint8, pixels×3.
+        table: 5×n: a crop's first pixel, its image's width, its own width and height, and whether to mirror it.
+        across, down: a canvas that every crop fits into.
+    """
+    device, n = pixels.device, table.shape[1]
+    start, stride, width, height, flip = table.unbind()
+    # Beyond a crop its last row and column are repeated; their weights are zero.
+    y = torch.arange(down, device=device).minimum(height[:, None] - 1)
+    x = torch.arange(across, device=device).minimum(width[:, None] - 1)
+    index = (start[:, None] + y * stride[:, None])[:, :, None] + x[:, None]
+    kind = torch.float16 if device.type == "cuda" else torch.float32
+    canvas = pixels[index].to(kind)  # n×down×across×3; 8-bit values are exact in half precision
+    rows = _weights(height, down, size, torch.zeros_like(flip)).to(kind)
+    columns = _weights(width, across, size, flip).to(kind)
+    view = rows @ canvas.flatten(2)  # n×size×(across·3)
+    view = view.unflatten(2, (across, 3)).transpose(2, 3).reshape(n, 3 * size, across)
+    view = (view @ columns.transpose(1, 2)).view(n, size, 3, size)
+    rounded: Tensor = (view + 0.5).clamp(0, 255).to(torch.uint8)
+    return rounded.transpose(1, 2)
+
+
+def _weights(spans: Tensor, canvas: int, size: int, flip: Tensor) -> Tensor:
+    """n×size×canvas: how much each pixel of a crop's side counts in each pixel of the view; rows sum to 1."""
+    scale = (spans / size)[:, None, None]
+    outputs = torch.arange(size, device=spans.device)
+    outputs = torch.where(flip[:, None] > 0, size - 1 - outputs, outputs)
+    centers = (outputs[:, :, None] + 0.5) * scale
+    pixels = torch.arange(canvas, device=spans.device)
+    weights = (1 - (pixels + 0.5 - centers).abs() / scale.clamp(min=1)).clamp(min=0)
+    weights = weights * (pixels < spans[:, None, None])
+    return weights / weights.sum(2, keepdim=True)

@@ -1,0 +1,157 @@
+"""Images in tar shards, as WebDataset lays them out: ``key.jpg``, and beside it perhaps ``key.cls`` with its class."""
+
+import glob
+import os
+import re
+from array import array
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from selftaught.data.folder import ImageFolder
+from selftaught.data.images import EXTENSIONS
+from selftaught.data.members import Members
+from selftaught.data.tar import members
+from selftaught.errors import SelftaughtError, UsageError, shown
+
+ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
+BRACES = re.compile(r"\{(?:(\d+)\.\.(\d+)|([^{}]*,[^{}]*))\}")
+WILD = re.compile(r"[*?[]")
+MOST_SHARDS = 100_000
+READ_AT_ONCE = 16
+"""Shards whose headers are read at the same time: on network storage each header is a wait."""
+LONGEST_CLASS = 1000
+"""Bytes of a class name; more is no class name."""
+
+
+def are_shards(source: str) -> bool:
+    """Whether a source means tar files rather than a folder."""
+    return not Path(source).is_dir() and any(name.lower().endswith(ENDINGS) for name in expand(source))
+
+
+def expand(pattern: str) -> list[str]:
+    """The names that braces stand for, as in a shell: ranges and lists.
+
+    Example:
+        >>> expand("{a,b}/{08..10}.tar")
+        ['a/08.tar', 'a/09.tar', 'a/10.tar', 'b/08.tar', 'b/09.tar', 'b/10.tar']
+    """
+    names, more = [pattern], True
+    while more:
+        more = False
+        longer: list[str] = []
+        for name in names:
+            if match := BRACES.search(name):
+                more = True
+                longer += [name[: match.start()] + word + name[match.end() :] for word in _words(match)]
+            else:
+                longer.append(name)
+            if len(longer) > MOST_SHARDS:
+                raise UsageError(f"{shown(pattern)} stands for over {MOST_SHARDS} shards: make them fewer and larger")
+        names = list(dict.fromkeys(longer))
+    return names
+
+
+def find_in_shards(pattern: str) -> ImageFolder:
+    """The images of the shards that a pattern names, shard by shard as they lie in them."""
+    archives = _archives(pattern)
+    root = Path(_common(archives))
+    with ThreadPoolExecutor(min(READ_AT_ONCE, len(archives))) as threads:
+        shards = list(threads.map(_read_shard, archives))
+    if not any(shard.names for shard in shards):
+        raise SelftaughtError(
+            f"there are no images in {shown(pattern)}: it needs members named {', '.join(sorted(EXTENSIONS))}"
+        )
+    inner = [os.path.relpath(archive, root).replace(os.sep, "/") for archive in archives]
+    table = Members(tuple(inner), array("l"), array("q"), array("q"))
+    for number, shard in enumerate(shards):
+        table.archive.extend([number] * len(shard.names))
+        table.offsets.extend(shard.offsets)
+        table.sizes.extend(shard.sizes)
+    files = tuple(f"{place}/{name}" for place, shard in zip(inner, shards, strict=True) for name in shard.names)
+    return ImageFolder(root, files, _labels(shards), table)
+
+
+class _Shard(NamedTuple):
+    names: list[str]
+    offsets: "array[int]"
+    sizes: "array[int]"
+    classes: list[str]
+    """Beside each image, or "" where there is none."""
+
+
+def _read_shard(archive: str) -> _Shard:
+    places = members(archive)
+    names = [name for name in places if _ending(name) in EXTENSIONS and not _hidden(name)]
+    return _Shard(
+        names,
+        array("q", (places[name][0] for name in names)),
+        array("q", (places[name][1] for name in names)),
+        list(_classes(archive, names, places)),
+    )
+
+
+def _classes(archive: str, names: Sequence[str], places: dict[str, tuple[int, int]]) -> Iterator[str]:
+    known: dict[str, str] = {}
+    with open(archive, "rb", buffering=0) as file:  # noqa: PTH123
+        for name in names:
+            offset, size = places.get(os.path.splitext(name)[0] + ".cls", (0, 0))  # noqa: PTH122
+            text = os.pread(file.fileno(), size, offset) if size <= LONGEST_CLASS else b""
+            label = text.decode("utf-8", "replace").strip()
+            yield known.setdefault(label, label)
+
+
+def _labels(shards: Sequence[_Shard]) -> tuple[str, ...] | None:
+    """The class beside every image, or else the first folder around every image, or else none."""
+    if all(all(shard.classes) for shard in shards):
+        return tuple(name for shard in shards for name in shard.classes)
+    if not all("/" in name for shard in shards for name in shard.names):
+        return None
+    known: dict[str, str] = {}
+    folders = (name.partition("/")[0] for shard in shards for name in shard.names)
+    return tuple(known.setdefault(folder, folder) for folder in folders)
+
+
+def _archives(pattern: str) -> list[str]:
+    """The files that a pattern stands for, each once; all of them must be there."""
+    names = [pattern] if Path(pattern).exists() else expand(pattern)
+    found: dict[str, None] = {}
+    for name in names:
+        if Path(name).is_file():
+            found[name] = None
+        elif WILD.search(name):
+            matches = sorted(glob.glob(name, recursive=True))  # noqa: PTH207, relative patterns stay relative
+            if not matches:
+                raise UsageError(f"there is no shard that matches {shown(name)}")
+            found |= dict.fromkeys(matches)
+        else:
+            among = "" if len(names) == 1 else f", one of the {len(names)} of {shown(pattern)}"
+            raise UsageError(f"there is no shard {shown(name)}{among}")
+    return list(found)
+
+
+def _common(archives: Sequence[str]) -> str:
+    parents = {os.path.dirname(archive) for archive in archives}  # noqa: PTH120
+    if len(parents) > 1:
+        parents = {os.path.abspath(parent) for parent in parents}  # noqa: PTH100, keeps links as they are
+    return os.path.commonpath(parents)
+
+
+def _words(match: re.Match[str]) -> list[str]:
+    first, last, listed = match.groups()
+    if listed is not None:
+        return listed.split(",")
+    padded = any(text.startswith("0") and len(text) > 1 for text in (first, last))
+    width = max(len(first), len(last)) if padded else 0
+    step = 1 if int(first) <= int(last) else -1
+    numbers = range(int(first), int(last) + step, step)
+    return [f"{number:0{width}d}" for number in numbers[: MOST_SHARDS + 1]]
+
+
+def _ending(name: str) -> str:
+    return os.path.splitext(name)[1].lower()  # noqa: PTH122
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith(".") or "/." in name

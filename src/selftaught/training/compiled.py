@@ -1,0 +1,129 @@
+"""Networks, losses and crops through ``torch.compile``, or as they are where that does not work."""
+
+import copy
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from lightning.fabric import Fabric
+from torch import Tensor, nn
+
+from selftaught.data import CachedReader, ImageReader, Views
+from selftaught.data.crops import Cutter, Packed
+from selftaught.learners import STML, Learner
+from selftaught.learners.learner import VIEWS
+from selftaught.networks import Encoder
+from selftaught.parallel import shard
+from selftaught.training.progress import Reporter
+
+
+def compile_learner(
+    learner: Learner, reader: ImageReader, fabric: Fabric, batch_size: int, embedded: int, reporter: Reporter
+) -> bool:
+    """Compile the learner's encoders and its loss, in place, for training and for embedding; whether that worked.
+
+    Args:
+        batch_size: how many images a step has, of all processes.
+        embedded: how many images are embedded at once.
+
+    Nothing else of the learner changes: not its weights, statistics or gradients, nor the random state.
+    """
+    torch._dynamo.reset()  # what was compiled for a run before this one counts toward a limit
+    parts = compile_parts(learner, fabric.device)
+    encoders = [part for part in parts if isinstance(part, Encoder)]
+    for name in ("torch._inductor", "torch._dynamo"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    reporter.say("compiling networks and loss, which takes a minute or two; the next time less")
+    try:
+        with _unchanged(encoders, fabric.device):
+            for encoder in encoders:
+                _try(encoder, fabric, VIEWS * len(shard(batch_size)), embedded)
+            if isinstance(learner, STML):
+                _try_loss(learner, VIEWS * batch_size, fabric.device)
+            learner.zero_grad()
+            if isinstance(reader, CachedReader):
+                _try_crops(reader.cutter, reader.views, batch_size, fabric.device)
+    except Exception as error:  # whatever compilers and their environments come up with
+        reason = " ".join(str(error).split("\n")[:2])[:200]  # more than that is for who writes compilers
+        reporter.say(f"going on without torch.compile, which failed: {type(error).__name__}: {reason}")
+        for part in parts:
+            part._compiled_call_impl = None
+        if isinstance(reader, CachedReader):
+            reader.cutter = Cutter()
+        torch._dynamo.reset()
+        return False
+    return True
+
+
+def compile_parts(learner: Learner, device: torch.device) -> list[nn.Module]:
+    """Have the encoders and the loss compiled when they are first called."""
+    encoders = [part for part in learner.modules() if isinstance(part, Encoder)]
+    for encoder in encoders:
+        encoder.compile(dynamic=False)
+    if not isinstance(learner, STML):
+        return [*encoders]
+    # On a GPU the loss is many small kernels, which a CUDA graph starts all at once.
+    learner.loss.compile(dynamic=False, mode="reduce-overhead" if device.type == "cuda" else None)
+    return [*encoders, learner.loss]
+
+
+def _try(encoder: Encoder, fabric: Fabric, rows: int, embedded: int) -> None:
+    """Run all that will be run of an encoder once, with the shapes that it will be run with."""
+    inputs = encoder.preprocessing
+    views = _black(rows, inputs.size, fabric.device)
+    with fabric.autocast():
+        if any(parameter.requires_grad for parameter in encoder.parameters()):
+            encoder(views).sum().backward()
+            encoder.eval()
+            views = _black(embedded, inputs.squash, fabric.device)
+        with torch.no_grad():
+            encoder(views)
+
+
+def _try_loss(learner: STML, rows: int, device: torch.device) -> None:
+    heads = {name: head for name, head in learner.network.heads.items() if isinstance(head, nn.Linear)}
+    learned = {
+        name: torch.randn(rows, head.out_features, device=device, requires_grad=True) for name, head in heads.items()
+    }
+    ids = torch.arange(rows // VIEWS, device=device).repeat(VIEWS)
+    for _ in range(3):  # a CUDA graph is recorded after the first time
+        loss = learner.compare({**learned, "teacher": learned["g"].detach()}, ids)["loss"]
+        torch.autograd.grad(loss, list(learned.values()))  # not backward: what is kept would be overwritten
+
+
+def _try_crops(cutter: Cutter, views: Views, images: int, device: torch.device) -> None:
+    cutter.compile()
+    for count in (VIEWS * images, images + 1):
+        side = views.size + count
+        pixels = torch.zeros(side * side, 3, dtype=torch.uint8, device=device)
+        boxes = np.tile([0, 0, side, side - 40], (count, 1))
+        cutter(
+            Packed(pixels, np.zeros(1, int), np.full((1, 2), side)),
+            np.zeros(count, int),
+            boxes,
+            boxes[:, 0] < 0,
+            views.size,
+        )
+
+
+def _black(count: int, size: int, device: torch.device) -> Tensor:
+    return torch.zeros(count, 3, size, size, dtype=torch.uint8, device=device)
+
+
+@contextmanager
+def _unchanged(encoders: list[Encoder], device: torch.device) -> Iterator[None]:
+    modes = [encoder.training for encoder in encoders]
+    buffers = [copy.deepcopy(dict(encoder.named_buffers())) for encoder in encoders]
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for encoder, mode, before in zip(encoders, modes, buffers, strict=True):
+            encoder.train(mode)
+            with torch.no_grad():
+                for name, buffer in encoder.named_buffers():
+                    buffer.copy_(before[name])

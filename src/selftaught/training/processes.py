@@ -1,0 +1,165 @@
+"""One process or many: what ``torchrun`` or ``fabric run`` has started, how it is connected, how it ends."""
+
+import atexit
+import logging
+import os
+import shlex
+import signal
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric import Fabric
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from lightning.fabric.strategies.ddp import DDPStrategy
+from torch import distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from selftaught.errors import Interrupted, SelftaughtError, UsageError, shown
+from selftaught.parallel import EndedElsewhere, connection_lost, exit_code, first_says, rank, world
+
+VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""What a launcher tells each process."""
+FABRIC_VARIABLES = ("LT_CLI_USED", "LT_ACCELERATOR", "LT_STRATEGY", "LT_DEVICES", "LT_NUM_NODES", "LT_PRECISION")
+"""What ``fabric run`` adds, of which nothing is needed: Fabric would take it for a contradiction to our settings."""
+LONGEST_WAIT = timedelta(hours=6)
+"""For another process that is alive: one may have to decode a million images first. A dead one is noticed at once."""
+SAVING = timedelta(seconds=25)
+"""How long process 0 may take to save before the others end; after 30 s ``torchrun`` kills it."""
+_BUFFERS = ("forward_sync_buffers", "broadcast_buffers")  # its name in newer and older versions of PyTorch
+DDP_OPTIONS: dict[str, Any] = {
+    # What learners remember is the same everywhere, and can be large: it need not be copied in every step.
+    next(name for name in _BUFFERS if name in signature(DistributedDataParallel).parameters): False,
+    # Every step is the same, so that layers of a backbone that take no part are looked for only once.
+    "static_graph": True,
+}
+
+RESUME = "selftaught train --resume"
+
+
+@dataclass(frozen=True)
+class Launched:
+    """Several processes, as their launcher has started them."""
+
+    processes: int
+    on_this_machine: int
+    machines: int
+    local_rank: int
+
+
+def launched() -> Launched | None:
+    """The processes that this one was started with; None if it is alone."""
+    if any(name not in os.environ for name in VARIABLES) or int(os.environ["WORLD_SIZE"]) < 2:
+        return None
+    processes = int(os.environ["WORLD_SIZE"])
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
+    machines = -(-processes // here)
+    if here * machines != processes:
+        raise UsageError(f"{processes} processes are not {here} on each machine: start equally many on each")
+    return Launched(processes, here, machines, int(os.environ["LOCAL_RANK"]))
+
+
+def join_processes() -> None:
+    """Connect with the other processes, if there are any."""
+    found = launched()
+    if found is None or world() > 1:
+        return
+    for option, instead in (("precision", "--set precision=… of selftaught"), ("strategy", "--strategy ddp")):
+        given = os.environ.get(f"LT_{option.upper()}", "ddp")
+        if given != "ddp":
+            raise UsageError(f"fabric run --{option} {given} is not for selftaught: use {instead}")
+    for name in FABRIC_VARIABLES:
+        os.environ.pop(name, None)
+    if torch.cuda.is_available() and found.local_rank < torch.cuda.device_count():
+        torch.cuda.set_device(found.local_rank)
+    try:
+        _ddp("cpu", found, "32-true").launch()
+    except (RuntimeError, ValueError, OSError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise SelftaughtError(f"the {found.processes} processes could not be connected: {why}") from None
+    atexit.register(_leave)
+
+
+def check_device(device: torch.device) -> None:
+    """Whether all processes on this machine can work on such a device."""
+    found = launched()
+    if found is None:
+        return
+    if device.index is not None:
+        raise UsageError(
+            f"--device {device} is one device, but there are {found.processes} processes: use --device {device.type}, "
+            "and CUDA_VISIBLE_DEVICES to choose among GPUs"
+        )
+    if device.type == "cuda" and found.on_this_machine > torch.cuda.device_count():
+        raise UsageError(
+            f"{found.on_this_machine} processes are too many for {torch.cuda.device_count()} GPUs: start one for each, "
+            "or use --device cpu"
+        )
+    if device.type not in ("cpu", "cuda"):
+        raise UsageError(f"several processes cannot train on {device.type}: use --device cpu, or one process")
+
+
+def make_fabric(device: torch.device, precision: Any) -> Fabric:
+    """Devices and precision for one stage of training; several processes take a device of that type each."""
+    _hush()
+    found = launched() if world() > 1 else None
+    if found is not None:
+        fabric = _ddp(device.type, found, precision)
+        fabric.launch()
+        return fabric
+    accelerator = device.type if device.type in ("cuda", "mps") else "cpu"
+    return Fabric(accelerator=accelerator, devices=1 if device.index is None else [device.index], precision=precision)
+
+
+def ending(error: BaseException, run: Path, begun: bool) -> BaseException:
+    """What a process raises at its end among several: each thing that went wrong is to be said once.
+
+    Called by every process that fails, with what it failed with; ``begun``: there is something to go on with.
+    """
+    if world() == 1:
+        return error
+    if threading.current_thread() is threading.main_thread():  # the launcher tells the rest to stop; it is ending
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+    if connection_lost(error):
+        if rank():
+            return EndedElsewhere()
+        how = f"go on with: {RESUME} {shlex.quote(shown(run))}" if begun else "start again with the same command"
+        error = SelftaughtError(f"another of the {world()} processes ended; {how}")
+    patience = SAVING if isinstance(error, (Interrupted, KeyboardInterrupt)) else timedelta(seconds=3)
+    if not isinstance(error, EndedElsewhere) and first_says(str(error), patience):
+        return EndedElsewhere(exit_code(error))
+    return error
+
+
+def _ddp(accelerator: str, found: Launched, precision: Any) -> Fabric:
+    _hush()
+    mixed = torch.cuda.is_available() and dist.is_nccl_available()
+    strategy = DDPStrategy(
+        cluster_environment=TorchElasticEnvironment(),
+        process_group_backend="cpu:gloo,cuda:nccl" if mixed else "gloo",
+        timeout=LONGEST_WAIT,
+        **DDP_OPTIONS,
+    )
+    return Fabric(
+        accelerator=accelerator,
+        devices=found.on_this_machine,
+        num_nodes=found.machines,
+        strategy=strategy,
+        precision=precision,
+    )
+
+
+def _hush() -> None:
+    for name in ("lightning.fabric", "lightning.pytorch"):  # what they would say is said by the choices
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _leave() -> None:
+    with suppress(RuntimeError, ValueError, AssertionError):
+        dist.destroy_process_group()

@@ -1,0 +1,240 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from selftaught.data import Cache, CachedReader, Reader, Request, Views, find_images, open_image
+from selftaught.data.cache import RECORD, cache_root, collections, delete, limit_of
+from selftaught.data.cached import shrunk
+
+VIEWS = Views(size=32, resize=36, squash=36)
+CPU = torch.device("cpu")
+
+
+def reader(root: Path, side: int = 48, workers: int = 0, limit: int | None = None) -> CachedReader:
+    return CachedReader(VIEWS, side, workers, CPU, Cache("photos", root, limit))
+
+
+def requests(photos: Path, view: str = "random") -> list[list[Request]]:
+    images = find_images(photos)
+    rows = [Request(images.path(i), view, i) for i in range(len(images))]  # type: ignore[arg-type]
+    return [rows[start : start + 5] for start in range(0, len(rows), 5)]
+
+
+def read(source: CachedReader | Reader, batches: list[list[Request]]) -> torch.Tensor:
+    return torch.cat([batch.images for batch in source.read(batches)])
+
+
+def picture(folder: Path, name: str = "a.png", color: str = "red", size: tuple[int, int] = (40, 30)) -> str:
+    Image.new("RGB", size, color).save(folder / name)
+    return str(folder / name)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("view", ["random", "squash", "center"])
+def test_cached_views_are_those_of_the_files(photos: Path, tmp_path: Path, view: str, workers: int) -> None:
+    """With images stored at their own size: the first time, from the cache, and from the cache of another process."""
+    plain, batches = read(Reader(VIEWS), requests(photos, view)), requests(photos, view)
+    source = reader(tmp_path, side=100, workers=workers)
+    again = reader(tmp_path, side=100)
+    try:
+        for views in (read(source, batches), read(source, batches), read(again, batches)):
+            apart = (views.int() - plain.int()).abs()
+            assert apart.max() <= (0 if view == "center" else 1)
+            assert apart.float().mean() < 0.1
+    finally:
+        source.close()
+        again.close()
+
+
+def test_images_stored_smaller_give_nearly_the_same_views(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for i in range(6):
+        Image.fromarray(rng.integers(0, 255, (9, 12, 3), np.uint8)).resize((400, 300)).save(tmp_path / f"{i}.png")
+    batches = requests(tmp_path)
+    plain, ours = read(Reader(VIEWS), batches), read(reader(tmp_path / "cache", side=150), batches)
+    assert (plain.int() - ours.int()).abs().float().mean() < 2
+
+
+def test_a_file_is_decoded_once(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    plain = open_image
+    monkeypatch.setattr("selftaught.data.cached.open_image", lambda path, *o: opened.append(path) or plain(path, *o))  # type: ignore[func-returns-value]
+    source = reader(tmp_path)
+    for _ in range(3):
+        read(source, requests(photos))
+        read(source, requests(photos, "squash"))
+    source.close()
+    read(reader(tmp_path), requests(photos))
+    assert len(opened) == len(set(opened)) == 24
+
+
+def test_a_changed_file_is_decoded_again(tmp_path: Path) -> None:
+    path = picture(tmp_path)
+    batch = [[Request(path, "squash")]]
+    first = read(reader(tmp_path / "cache"), batch)
+    picture(tmp_path, color="blue")
+    os.utime(path, ns=(1, 1))
+    changed = read(reader(tmp_path / "cache"), batch)
+    assert first[0, 0, :, 0, 0].tolist() == [255, 0, 0]
+    assert changed[0, 0, :, 0, 0].tolist() == [0, 0, 255]
+    assert torch.equal(read(reader(tmp_path / "cache"), batch), changed)
+
+
+def test_unreadable_files_are_named_every_time(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.jpg").write_text("no")
+    good = find_images(photos).path(0)
+    batch = [Request(good, "squash"), Request(str(tmp_path / "bad.jpg"), "squash"), Request(good, "squash")]
+    source = reader(tmp_path / "cache")
+    for _ in range(2):
+        (got,) = source.read([batch])
+        assert (got.positions, [position for position, _ in got.failures], len(got.images)) == ([0, 2], [1], 2)
+    (got,) = source.read([batch[1:2]])
+    assert (got.positions, len(got.images)) == ([], 0)
+
+
+def test_a_full_cache_stores_no_more_and_images_are_read_all_the_same(photos: Path, tmp_path: Path) -> None:
+    room = 5 * 48 * 62 * 3
+    source = reader(tmp_path, limit=room)
+    plain = read(reader(tmp_path / "other"), requests(photos))
+    for _ in range(2):
+        assert torch.equal(read(source, requests(photos)), plain)
+    assert source.cache.closed_because is not None
+    assert "limit" in source.cache.closed_because
+    source.close()
+    assert 0 < collections(tmp_path)[0].bytes < room + 5000
+
+
+def test_what_was_not_used_for_longest_makes_room(photos: Path, tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        source = CachedReader(VIEWS, 48, 0, CPU, Cache(name, tmp_path))
+        read(source, requests(photos))
+        source.close()
+    (old,) = [held for held in collections(tmp_path) if held.name == "old"]
+    os.utime(old.folder / "about.json", (1, 1))
+    total = sum(held.bytes for held in collections(tmp_path))
+    Cache("third", tmp_path, limit=total - 1000).close()
+    assert {held.name for held in collections(tmp_path)} == {"new", "third"}
+
+
+def test_what_is_in_use_is_not_deleted(tmp_path: Path) -> None:
+    cache = Cache("photos", tmp_path)
+    (held,) = collections(tmp_path)
+    assert not delete(held)
+    cache.close()
+    assert delete(held)
+    assert collections(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_written_to_is_no_hindrance(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    source = CachedReader(VIEWS, 48, 0, CPU, Cache("photos", tmp_path / "file"))
+    assert source.cache.closed_because is not None
+    assert len(read(source, requests(photos))) == 24
+
+
+@pytest.mark.parametrize("damage", ["torn record", "lost pixels", "no pixels"])
+def test_a_damaged_cache_loses_only_what_is_damaged(photos: Path, tmp_path: Path, damage: str) -> None:
+    source = reader(tmp_path)
+    plain = read(source, requests(photos))
+    source.close()
+    (index,) = tmp_path.glob("*/*.index")
+    pixels = index.with_suffix(".pixels")
+    if damage == "torn record":
+        index.write_bytes(index.read_bytes()[: 10 * RECORD.itemsize + 7])
+    elif damage == "lost pixels":
+        os.truncate(pixels, pixels.stat().st_size // 2)
+    else:
+        pixels.unlink()
+    assert torch.equal(read(reader(tmp_path), requests(photos)), plain)
+
+
+def test_two_processes_may_fill_one_cache(photos: Path, tmp_path: Path) -> None:
+    one, two, batches = reader(tmp_path), reader(tmp_path), requests(photos)
+    first = read(one, batches[:3])
+    second = read(two, batches[3:])
+    whole = torch.cat([first, second])
+    assert torch.equal(read(one, batches), whole)
+    assert torch.equal(read(two, batches), whole)
+    one.close()
+    two.close()
+    assert len(Cache("photos", tmp_path)._records) == 24
+
+
+def test_a_killed_process_leaves_a_cache_that_can_be_used(photos: Path, tmp_path: Path) -> None:
+    script = f"""
+import sys, time
+sys.path[:0] = {sys.path!r}
+from tests.data.test_cache import reader, requests
+from pathlib import Path
+source = reader(Path({str(tmp_path)!r}))
+for number, batch in enumerate(source.read(requests(Path({str(photos)!r})))):
+    if number == 2:
+        source.cache.flush()
+    print(number, flush=True)
+    time.sleep(0.2)
+"""
+    root = Path(__file__).parents[2]
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=root)
+    assert process.stdout is not None
+    while process.stdout.readline().strip() != "3":
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    cache = Cache("photos", tmp_path)
+    assert len(cache._records) == 15
+    assert len(read(reader(tmp_path), requests(photos))) == 24
+
+
+def test_long_strips_are_squeezed_and_small_images_stay() -> None:
+    assert shrunk(Image.new("RGB", (30000, 20)), 48).size == (192, 20)
+    assert shrunk(Image.new("RGB", (40, 30)), 48).size == (40, 30)
+    assert shrunk(Image.new("RGB", (400, 300)), 48).size == (64, 48)
+
+
+def test_views_of_a_long_strip_have_its_true_proportions(tmp_path: Path) -> None:
+    """A crop is as wide as it is high in the image, though that is stored squeezed."""
+    stripes = np.zeros((20, 4000, 3), np.uint8)
+    stripes[:, ::20] = 255
+    Image.fromarray(stripes).save(tmp_path / "a.png")
+    batches = [[Request(str(tmp_path / "a.png"), "random", seed) for seed in range(50)]]
+    views = read(reader(tmp_path / "cache"), batches)
+    assert views.shape == (50, 2, 3, 32, 32)
+
+
+def test_the_place_and_the_limit_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SELFTAUGHT_CACHE", str(tmp_path))
+    monkeypatch.setenv("SELFTAUGHT_CACHE_GB", "1.5")
+    assert cache_root() == tmp_path
+    assert limit_of(tmp_path) == 1_500_000_000
+    monkeypatch.delenv("SELFTAUGHT_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
+    assert cache_root() == tmp_path / "x" / "selftaught"
+
+
+@pytest.mark.gpu
+def test_a_gpu_holds_the_images_or_gets_them_in_time(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = requests(photos)
+    plain = read(reader(tmp_path), batches)
+    source = CachedReader(VIEWS, 48, 0, torch.device("cuda"), Cache("photos", tmp_path))
+    streamed = read(source, batches)
+    resident = read(source, batches)
+    assert source._resident
+    monkeypatch.setattr("selftaught.data.cached.DEVICE_SHARE", 0.0)
+    again = CachedReader(VIEWS, 48, 0, torch.device("cuda"), Cache("photos", tmp_path))
+    read(again, batches)
+    late = read(again, batches)
+    assert not again._resident
+    for views in (streamed, resident, late):
+        apart = (views.cpu().int() - plain.int()).abs()
+        assert apart.max() <= 2
+        assert torch.equal(views, streamed)

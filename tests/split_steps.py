@@ -1,0 +1,84 @@
+"""A few steps of any method on fixed batches, by one process or shared by several."""
+
+from typing import Any
+
+import torch
+from timm.optim.adamp import AdamP
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from selftaught.learners import METHODS, build_learner
+from selftaught.networks import Encoder, Preprocessing, parameter_groups
+from selftaught.networks.batch_norm import with_global_batch_norm
+from selftaught.networks.small import SmallNetwork
+from selftaught.parallel import shard, world
+from selftaught.recipes import settings
+from selftaught.training.processes import DDP_OPTIONS
+
+IMAGES, STEPS = 20, 3
+
+
+class Exact(nn.Module):
+    """A small backbone in float64: AdamP makes steps of full length out of a gradient that is only rounding.
+
+    It has a layer that takes no part, as some published ones have.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.unused = SmallNetwork(), nn.Linear(2, 2)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x: Tensor = self.inner(images.to(next(self.inner.parameters()).dtype))
+        return x
+
+
+def trained(method: str, batch: int, **changes: Any) -> tuple[dict[str, Tensor], list[float]]:
+    """The learner's state and the losses after some steps with AdamP on batches of so many images.
+
+    With one thread: several add up in another order each time, and AdamP makes a step out of any difference.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _trained(method, batch, changes)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _trained(method: str, batch: int, changes: dict[str, Any]) -> tuple[dict[str, Tensor], list[float]]:
+    torch.manual_seed(0)
+    options: dict[str, Any] = {"dim": 6, "batch_size": batch, "neighbors": 3, "momentum": 0.9, "queue": 30} | changes
+    chosen = settings(method=method, **options)
+    encoder = Encoder(Exact(), Preprocessing(size=32), bool(chosen.freeze_batch_norm))
+    classes = torch.arange(IMAGES) % 4 if METHODS[method].labeled else None
+    learner = build_learner(encoder, chosen, IMAGES, classes).double().train()
+    if METHODS[method].clusters:
+        learner.batches(torch.randn(IMAGES, 6).double(), torch.Generator().manual_seed(0))
+    module: nn.Module = learner
+    if world() > 1:
+        module = DistributedDataParallel(with_global_batch_norm(learner), **DDP_OPTIONS)
+    groups = parameter_groups(learner.network, 1e-3, 1e-3) + learner.extra_groups(1e-3)
+    optimizer = AdamP(groups, weight_decay=1e-2, nesterov=True)
+    losses = []
+    for step in range(STEPS):
+        views, ids = drawn(batch, step)
+        own = shard(batch)
+        rows = views[own.start : own.stop].transpose(0, 1).flatten(0, 1)
+        result = module(rows, ids.repeat(2))
+        result["loss"].backward()
+        learner.after_backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        learner.after_step()
+        losses.append(float(result["loss"].detach()))
+    return {name: tensor.clone() for name, tensor in learner.state_dict().items()}, losses
+
+
+def drawn(batch: int, step: int) -> tuple[Tensor, Tensor]:
+    """Two views of some images, batch×2×3×32×32, and which images they are. Every image has its own color."""
+    generator = torch.Generator().manual_seed(step)
+    ids = torch.randperm(IMAGES, generator=generator)[:batch]
+    colors = torch.randint(0, 200, (IMAGES, 1, 3, 1, 1), generator=torch.Generator().manual_seed(99))
+    noise = torch.randint(0, 56, (batch, 2, 3, 32, 32), generator=generator)
+    return (colors[ids] + noise).to(torch.uint8), ids

@@ -1,0 +1,73 @@
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from conftest import TINY
+from selftaught import train
+from selftaught.training.logbook import METRICS
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+
+
+def numbers(run: Path) -> list[float]:
+    import json
+
+    rows = map(json.loads, (run / METRICS).read_text().splitlines())
+    return [value for row in rows for name, value in row.items() if name in ("loss", "contrastive", "distillation")]
+
+
+@needs_compiler
+def test_a_compiled_run_learns_the_same(photos: Path, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"epochs": 2, "quiet": True, **TINY}
+    train(photos, out=tmp_path / "plain", **settings)
+    train(photos, out=tmp_path / "compiled", compile=True, **settings)
+    torch._dynamo.reset()
+    assert numbers(tmp_path / "compiled") == pytest.approx(numbers(tmp_path / "plain"), rel=1e-2)
+    plain, compiled = (load_file(tmp_path / name / "model.safetensors") for name in ("plain", "compiled"))
+    assert plain.keys() == compiled.keys()
+    for name, tensor in plain.items():
+        torch.testing.assert_close(compiled[name], tensor, rtol=1e-2, atol=1e-3)
+
+
+def test_a_compiler_that_fails_is_told_and_done_without(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no compiler here\nand much more about it")
+
+    settings: dict[str, Any] = {"epochs": 1, **TINY}
+    train(photos, out=tmp_path / "plain", quiet=True, **settings)
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", fail)
+    train(photos, out=tmp_path / "run", compile=True, **settings)
+    said = capfd.readouterr().err
+    assert "going on without torch.compile, which failed" in said
+    assert "no compiler here" in said
+    assert "and much more" not in said
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("plain", "run")]
+    assert models[0] == models[1]
+
+
+@pytest.mark.gpu
+def test_compiled_training_on_a_gpu_does_not_make_the_host_wait(photos: Path, tmp_path: Path) -> None:
+    """One epoch's steps, but for the first, which may."""
+    from selftaught.training import loop
+
+    real, steps = loop.Loop._step, 0
+
+    def step(self: loop.Loop, images: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+        nonlocal steps
+        steps += 1
+        torch.cuda.set_sync_debug_mode("error" if steps > 2 else "default")
+        try:
+            return real(self, images, indices)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop.Loop, "_step", step)
+        train(photos, out=tmp_path / "run", epochs=2, device="cuda", quiet=True, compile=True, **TINY)
+    assert steps == 6

@@ -1,0 +1,167 @@
+"""Training by several processes, as torchrun starts them."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from selftaught import train
+from selftaught.errors import UsageError
+from selftaught.training.processes import Launched, check_device, join_processes, launched
+
+OPTIONS: dict[str, Any] = {"backbone": "small", "dim": 8, "batch_size": 9, "neighbors": 3, "schedule": "constant"}
+OPTIONS |= {"workers": 0, "compile": False, "precision": "32-true"}
+pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes in /proc")
+
+
+def torchrun(*arguments: object) -> "subprocess.Popen[str]":
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [*launcher, "-m", "selftaught", *map(str, arguments)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+
+
+def started(photos: Path, run: Path, epochs: int, *more: object) -> "subprocess.Popen[str]":
+    options = [part for name, value in OPTIONS.items() for part in ("--set", f"{name}={value}")]
+    return torchrun("train", photos, "--out", run, "--epochs", epochs, *options, *more)
+
+
+def metrics(run: Path) -> list[dict[str, float]]:
+    file = run / "metrics.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def own_lines(error: str) -> list[str]:
+    """What selftaught says of its end, among what torchrun says."""
+    return re.findall(r"^selftaught: .*$", error, flags=re.MULTILINE)
+
+
+def process_of(rank: int, launcher: int) -> int:
+    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    (found,) = [pid for pid in children if f"\0RANK={rank}\0" in Path(f"/proc/{pid}/environ").read_text()]
+    return int(found)
+
+
+def wait_until(process: "subprocess.Popen[str]", ready: Callable[[], bool]) -> None:
+    while not ready():
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+
+
+def assert_alike(ones: list[dict[str, float]], others: list[dict[str, float]]) -> None:
+    assert len(ones) == len(others)
+    for one, other in zip(ones, others, strict=True):
+        assert other == pytest.approx(one, rel=1e-3, abs=1e-4)
+
+
+def test_two_processes_measure_what_one_measures(photos: Path, tmp_path: Path) -> None:
+    train(photos, out=tmp_path / "one", epochs=2, eval=photos, quiet=True, **OPTIONS)
+    process = started(photos, tmp_path / "two", 2, "--eval", photos)
+    _, error = process.communicate(timeout=200)
+    assert process.returncode == 0, error
+    assert error.count("epoch 2/2") == 1, "one process speaks"
+    assert_alike(metrics(tmp_path / "one"), metrics(tmp_path / "two"))
+    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == sorted(
+        path.name for path in (tmp_path / "two").iterdir()
+    )
+
+
+def test_stopped_or_killed_in_one_process_all_end_and_any_number_of_processes_can_go_on(
+    photos: Path, tmp_path: Path
+) -> None:
+    run, copy = tmp_path / "run", tmp_path / "copy"
+    process = started(photos, run, 5000)
+    wait_until(process, lambda: bool(metrics(run)))
+    os.kill(process_of(1, process.pid), signal.SIGTERM)
+    _, error = process.communicate(timeout=100)
+    assert process.returncode
+    (line,) = own_lines(error)
+    assert re.fullmatch(rf"selftaught: stopped in epoch \d+ .* and saved; go on with: .* --resume {run}", line)
+    assert (run / "partial.pt").exists()
+
+    epochs = len(metrics(run))
+    shutil.copytree(run, copy)
+    process = torchrun("train", "--resume", run)
+    wait_until(process, lambda: len(metrics(run)) > epochs + 2)
+    os.kill(process_of(1, process.pid), signal.SIGKILL)
+    _, error = process.communicate(timeout=100)
+    assert process.returncode
+    gone = f"selftaught: another of the 2 processes ended; go on with: selftaught train --resume {run}"
+    assert own_lines(error) == [gone]
+
+    saved = json.loads((copy / "settings.json").read_text())
+    saved["requested"]["epochs"] = epochs + 2
+    (copy / "settings.json").write_text(json.dumps(saved))
+    train(resume=copy, quiet=True)
+    assert_alike(metrics(run)[: epochs + 2], metrics(copy))
+
+
+def test_what_is_wrong_with_the_request_is_said_once_by_one_process(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").touch()
+    process = torchrun("train", photos, "--out", tmp_path)
+    _, error = process.communicate(timeout=100)
+    assert process.returncode
+    (line,) = own_lines(error)
+    assert "exists already and is not empty" in line
+
+
+@pytest.fixture
+def four_of_eight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torchrun starts the third of four processes on the second of two machines."""
+    place = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    for name, value in ({"RANK": 6, "LOCAL_RANK": 2, "WORLD_SIZE": 8, "LOCAL_WORLD_SIZE": 4} | place).items():
+        monkeypatch.setenv(name, str(value))
+
+
+@pytest.mark.usefixtures("four_of_eight")
+def test_processes_and_machines_are_those_of_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert launched() == Launched(processes=8, on_this_machine=4, machines=2, local_rank=2)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    with pytest.raises(UsageError, match="start equally many on each"):
+        launched()
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert launched() is None
+    monkeypatch.delenv("LOCAL_RANK")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    assert launched() is None, "a number of machines that a cluster tells each of them"
+
+
+@pytest.mark.usefixtures("four_of_eight")
+def test_devices_that_processes_cannot_share_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_device(torch.device("cpu"))
+    with pytest.raises(UsageError, match="--device cuda:1 is one device, but there are 8 processes: use --device cuda"):
+        check_device(torch.device("cuda:1"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(UsageError, match="4 processes are too many for 2 GPUs: start one for each"):
+        check_device(torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    check_device(torch.device("cuda"))
+
+
+@pytest.mark.usefixtures("four_of_eight")
+def test_only_training_works_with_several_processes(
+    call: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert call("evaluate", "run", "photos")[::2] == (2, ""), "not all of them say it"
+    monkeypatch.setenv("RANK", "0")
+    code, _, error = call("evaluate", "run", "photos")
+    assert code == 2
+    assert error == "selftaught: 8 processes were started, but only selftaught train works with several\n"
+
+
+@pytest.mark.usefixtures("four_of_eight")
+@pytest.mark.parametrize(("option", "value"), [("precision", "16-mixed"), ("strategy", "fsdp")])
+def test_what_fabric_run_cannot_decide_is_refused(monkeypatch: pytest.MonkeyPatch, option: str, value: str) -> None:
+    monkeypatch.setenv(f"LT_{option.upper()}", value)
+    with pytest.raises(UsageError, match=f"fabric run --{option} {value} is not for selftaught: use "):
+        join_processes()
