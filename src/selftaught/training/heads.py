@@ -149,8 +149,8 @@ def principal_directions(features: np.ndarray, count: int) -> Tensor:
 
     Example:
         >>> points = np.array([[0.0, 0.0], [3.0, 3.0], [6.0, 6.0], [3.0, 3.1]])
-        >>> principal_directions(points, 1).abs().round(decimals=1).tolist()
-        [[0.7, 0.7]]
+        >>> [round(abs(x), 1) for x in principal_directions(points, 1)[0].tolist()]
+        [0.7, 0.7]
     """
     mean = features.mean(0, dtype=np.float64)
     products = np.zeros((len(mean), len(mean)))
