@@ -53,6 +53,9 @@ class CountingSource:
             self.interrupts.asked = self.batches == self.stop_after
             yield from self.reader.read([batch])
 
+    def prepare(self, images: ImageFolder, labeled: ImageFolder | None) -> None:
+        self.reader.prepare(images, labeled)
+
     def close(self) -> None:
         self.reader.close()
 

@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 from selftaught.data.ahead import ahead
 from selftaught.data.cache import Cache, Found
 from selftaught.data.crops import Cutter, Packed
+from selftaught.data.folder import ImageFolder
 from selftaught.data.images import identity, open_image
 from selftaught.data.reader import Batch, Loader, Request
 from selftaught.data.views import Views, random_boxes
@@ -42,6 +43,17 @@ class CachedReader:
         self._known: dict[str, dict[str, int]] = {self._center: {}, self._short: {}}
         self._resident: dict[str, _Resident] = {}
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def prepare(self, images: ImageFolder, labeled: ImageFolder | None) -> None:
+        """Find what is stored already; if that is not all, start the workers."""
+        whole = True
+        for kind, folder in ((self._short, images), (self._center, labeled)):
+            paths = [folder.path(i) for i in range(len(folder))] if folder is not None else []
+            found = dict(zip(paths, self.cache.find(kind, paths), strict=True))
+            self._known[kind] = {path: slot for path, slot in found.items() if slot >= 0}
+            whole = whole and len(self._known[kind]) == len(found)
+        if not whole:
+            self._loader.start()
 
     def read(self, batches: Iterable[list[Request]]) -> Iterator[Batch]:
         """The batches in order; those of one pass, as far as they are cached, are prepared ahead of their use."""

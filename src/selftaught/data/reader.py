@@ -41,6 +41,9 @@ class ImageReader(Protocol):
 
     def read(self, batches: Iterable[list[Request]], /) -> Iterator[Batch]: ...
 
+    def prepare(self, images: ImageFolder, labeled: ImageFolder | None) -> None:
+        """Be told what will be read: ``images`` as random and squashed views, ``labeled`` as center views."""
+
     def close(self) -> None: ...
 
 
@@ -66,6 +69,11 @@ class Loader(Generic[T]):
         self._requests = requests
         yield from self._loader
 
+    def start(self) -> None:
+        """Start the workers now: later, other threads might hold locks that a new process would wait for forever."""
+        for _ in self.read([]):
+            pass
+
     def close(self) -> None:
         """Stop the workers."""
         iterator = self._loader._iterator
@@ -79,6 +87,9 @@ class Reader:
 
     def __init__(self, views: Views, workers: int = 0, pin_memory: bool = False) -> None:
         self._loader = Loader(_Decoder(views), _collate, workers, pin_memory)
+
+    def prepare(self, images: ImageFolder, labeled: ImageFolder | None) -> None:  # noqa: ARG002
+        self._loader.start()
 
     def read(self, batches: Iterable[list[Request]]) -> Iterator[Batch]:
         return self._loader.read(batches)

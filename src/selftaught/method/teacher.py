@@ -24,14 +24,18 @@ class MovingAverage:
         self.momentum = momentum
         source = dict(student.named_parameters()) | dict(student.named_buffers())
         target = dict(teacher.named_parameters()) | dict(teacher.named_buffers())
-        pairs = [(tensor, source[name]) for name, tensor in target.items()]
-        self._averaged: list[tuple[Tensor, Tensor]] = [pair for pair in pairs if pair[0].is_floating_point()]
-        self._copied: list[tuple[Tensor, Tensor]] = [pair for pair in pairs if not pair[0].is_floating_point()]
+        averaged = [name for name, tensor in target.items() if tensor.is_floating_point()]
+        copied = [name for name in target if name not in set(averaged)]
+        self._averaged: tuple[list[Tensor], list[Tensor]] = _pick(target, averaged), _pick(source, averaged)
+        self._copied: tuple[list[Tensor], list[Tensor]] = _pick(target, copied), _pick(source, copied)
 
     @torch.no_grad()
     def update(self) -> None:
-        if self._averaged:
-            teacher, student = zip(*self._averaged, strict=True)
-            torch._foreach_lerp_(teacher, student, 1 - self.momentum)
-        for target, source in self._copied:
-            target.copy_(source)
+        if self._averaged[0]:
+            torch._foreach_lerp_(*self._averaged, 1 - self.momentum)
+        if self._copied[0]:
+            torch._foreach_copy_(*self._copied)
+
+
+def _pick(tensors: dict[str, Tensor], names: list[str]) -> list[Tensor]:
+    return [tensors[name] for name in names]

@@ -62,6 +62,9 @@ class FeatureReader:
             features = np.stack([self._find(request) for request in batch])
             yield Batch(torch.from_numpy(features).to(self.device), list(range(len(batch))), [])
 
+    def prepare(self, images: ImageFolder, labeled: ImageFolder | None) -> None:
+        self.source.prepare(images, labeled)
+
     def close(self) -> None:
         self.source.close()
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from selftaught.retrieval import nearest
 
-PROBES, FEWEST_PROBES = 500, 100
+PROBES, FEWEST_PROBES = 256, 100
 """Images that the signals are measured on, of many and of few images: looking at them takes its time in every epoch."""
 PROBE_NEIGHBORS = 10
 BLOCK_BYTES = 64 * 2**20
@@ -51,7 +51,7 @@ def probes_of(images: int) -> int:
 
     Example:
         >>> probes_of(30), probes_of(1600), probes_of(10**6)
-        (30, 200, 500)
+        (30, 200, 256)
     """
     return min(images, PROBES, max(FEWEST_PROBES, images // 8))
 

@@ -96,13 +96,14 @@ class _Stage:
         if start is not None:
             learner.start_from(start.network)
         with_global_batch_norm(learner)
-        fabric = make_fabric(device, chosen.precision)
         reader = make_reader(chosen, backbone.preprocessing, images.root, device)
         if chosen.train == "heads":
             reader = FeatureReader(
                 reader, encoder, run, images, labeled, chosen.seed, device, reporter, self.interrupts
             )
         try:
+            reader.prepare(images, labeled)
+            fabric = make_fabric(device, chosen.precision)
             at_once = EMBEDDED_AT_ONCE if device.type == "cuda" else EMBEDDED_ON_CPU
             measurements = Measurements(
                 learner, fabric, reader, reporter, self.interrupts, chosen.seed, labeled, at_once
