@@ -188,12 +188,12 @@ def evaluate(
 @app.command()
 def embed(
     run: Run,
-    images: Annotated[str, typer.Argument(help="A folder of images, however nested.")],
+    images: Annotated[str, typer.Argument(help="A folder of images, however nested, or tar shards.")],
     out: Annotated[Path, typer.Option(help="vectors.parquet, or vectors.npy with the paths in vectors.json.")],
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
-    """Write the embeddings of all images in a folder."""
+    """Write the embeddings of all images in a folder. The same command goes on where it was stopped."""
     from selftaught.cli.using import embed as write
 
     write(run, images, out, device, allow_skipped)

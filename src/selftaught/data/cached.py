@@ -24,7 +24,7 @@ LONGEST = 4
 """An image's long side is stored at this many times the short side it would be stored with at most."""
 DRAFT = 2
 """A JPEG may be read at a fraction of its size if that is at least this many times the size it is stored with."""
-DEVICE_SHARE = 0.5
+DEVICE_SHARE = 0.3
 """How much of the device's free memory decoded images may take."""
 
 
