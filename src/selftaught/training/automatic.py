@@ -21,7 +21,7 @@ STEPS_PER_EPOCH = 8
 FEWEST_QUERIES = 12
 CACHE_SIDE = 1.5
 """Short side of a decoded image in units of a crop: a random crop of mean area is then about as large as its view."""
-COMPILE_FROM = 200_000
+COMPILE_FROM = 300_000
 """Images in all epochs from which on compiling saves more time than it takes."""
 CLUSTERS = 100
 """About as many as the data sets CUB and Cars have classes; ours, as nothing is known of a folder without labels."""

@@ -4,7 +4,7 @@ import copy
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import torch
@@ -46,6 +46,9 @@ def compile_learner(
             learner.zero_grad()
             if isinstance(reader, CachedReader):
                 _try_crops(reader.cutter, reader.views, batch_size, fabric.device)
+    except KeyboardInterrupt:
+        _end_compilers()
+        raise
     except Exception as error:  # whatever compilers and their environments come up with
         reason = " ".join(str(error).split("\n")[:2])[:200]  # more than that is for who writes compilers
         reporter.say(f"going on without torch.compile, which failed: {type(error).__name__}: {reason}")
@@ -68,6 +71,15 @@ def compile_parts(learner: Learner, device: torch.device) -> list[nn.Module]:
     # On a GPU the loss is many small kernels, which a CUDA graph starts all at once.
     learner.loss.compile(dynamic=False, mode="reduce-overhead" if device.type == "cuda" else None)
     return [*encoders, learner.loss]
+
+
+def _end_compilers() -> None:
+    """End the compiler's processes: a signal has reached them too, and at its end Python would wait for them."""
+    with suppress(Exception):  # where torch keeps them is its own matter
+        from torch._inductor.async_compile import AsyncCompile
+
+        if AsyncCompile.process_pool.cache_info().currsize:
+            AsyncCompile.process_pool().process.kill()  # type: ignore[union-attr]
 
 
 def _try(encoder: Encoder, fabric: Fabric, rows: int, embedded: int) -> None:

@@ -3,6 +3,8 @@
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -19,8 +21,18 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.asked = False
+        self.patient = True
         self._asked_at = 0.0
         self._before: dict[signal.Signals, Any] = {}
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Within, the first signal stops at once: for work that calls upon processes which the signal ends as well."""
+        self.patient = False
+        try:
+            yield
+        finally:
+            self.patient = True
 
     def check(self) -> None:
         if self.asked:
@@ -37,7 +49,7 @@ class Interrupts:
 
     def _note(self, _number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()
-        if self.asked and now - self._asked_at > ONE_WISH:
+        if not self.patient or (self.asked and now - self._asked_at > ONE_WISH):
             raise KeyboardInterrupt
         if not self.asked:
             self.asked, self._asked_at = True, now

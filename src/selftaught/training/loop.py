@@ -80,7 +80,8 @@ class Loop:
         if settings.compile:
             assert settings.batch_size is not None
             sizes = settings.batch_size, measurements.batch_size
-            measurements.compiled = compile_learner(learner, reader, fabric, *sizes, reporter)
+            with interrupts.at_once():  # a compiler whose helpers are gone would wait for them forever
+                measurements.compiled = compile_learner(learner, reader, fabric, *sizes, reporter)
         self.saved_at = self.kept_at = time.monotonic()
         self._command = f"selftaught train --resume {shlex.quote(shown(resumed_as or run))}"
 
