@@ -1,6 +1,7 @@
 """Large blocks of memory are kept for the next use, not given back to the system."""
 
 import ctypes
+import sys
 from contextlib import suppress
 
 TRIM_THRESHOLD, TOP_PAD, MMAP_MAX = -1, -2, -4
@@ -13,6 +14,8 @@ def reuse_memory() -> None:
     By default it asks the system for every large tensor and gives it back after use. The system then clears the memory
     page by page each time, which takes as long as a CPU takes to compute with it.
     """
+    if sys.platform != "linux":
+        return
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(MMAP_MAX, 0)

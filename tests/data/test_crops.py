@@ -91,3 +91,13 @@ def test_compiled_crops_are_the_same() -> None:
         boxes, flips = random_boxes(np.array(SIZES)[which], np.arange(count), (0.16, 1.0), views=1)
         views = [cutter(images, which, boxes[:, 0], flips[:, 0], 64).int() for cutter in (cut, compiled)]
         assert (views[0] - views[1]).abs().max() <= 1
+
+
+@pytest.mark.gpu
+def test_a_batch_too_large_for_one_canvas_is_cut_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, which = packed(pictures(), "cuda"), np.arange(20) % len(SIZES)
+    boxes, flips = random_boxes(np.array(SIZES)[which], np.arange(20), (0.16, 1.0), views=1)
+    whole = Cutter()(images, which, boxes[:, 0], flips[:, 0], 32)
+    monkeypatch.setattr("selftaught.data.crops.CANVAS", 3 * 300 * 300)
+    parts = Cutter()(images, which, boxes[:, 0], flips[:, 0], 32)
+    assert (whole.int() - parts.int()).abs().max() <= 1

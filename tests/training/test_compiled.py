@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 
 from conftest import TINY
 from selftaught import train
+from selftaught.networks import Encoder
 from selftaught.training.logbook import METRICS
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
@@ -71,3 +72,27 @@ def test_compiled_training_on_a_gpu_does_not_make_the_host_wait(photos: Path, tm
         patch.setattr(loop.Loop, "_step", step)
         train(photos, out=tmp_path / "run", epochs=2, device="cuda", quiet=True, compile=True, **TINY)
     assert steps == 6
+
+
+def test_a_compiler_that_fails_late_leaves_no_gradients_behind(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("no graphs here")
+
+    settings: dict[str, Any] = {"epochs": 1, "quiet": True, **TINY}
+    train(photos, out=tmp_path / "plain", **settings)
+    monkeypatch.setattr(
+        "selftaught.training.compiled.compile_parts",
+        lambda learner, _: [part for part in learner.modules() if isinstance(part, Encoder)],
+    )
+    monkeypatch.setattr("selftaught.training.compiled._try_loss", fail)
+    train(photos, out=tmp_path / "run", compile=True, **settings)
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("plain", "run")]
+    assert models[0] == models[1]
+
+
+@needs_compiler
+def test_a_model_from_a_compiled_run_embeds_any_number_of_images_as_it_is(photos: Path, tmp_path: Path) -> None:
+    model = train(photos, out=tmp_path / "run", epochs=1, quiet=True, compile=True, **TINY)
+    assert all(part._compiled_call_impl is None for part in model.network.modules())

@@ -61,7 +61,8 @@ class Cache:
     def __init__(self, collection: str, root: Path | None = None, limit: int | None = None) -> None:
         """``collection``: what the images have in common, such as their folder; it names the cache's folder."""
         root = cache_root() if root is None else root
-        self.folder = root / hashlib.blake2b(collection.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+        name = f"{FORMAT}\0{collection}".encode("utf-8", "surrogateescape")
+        self.folder = root / hashlib.blake2b(name, digest_size=8).hexdigest()
         self.closed_because: str | None = None
         """Why nothing more is stored, if so."""
         self._state: list[tuple[str, int]] = []

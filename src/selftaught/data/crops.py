@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+CANVAS = 2**27
+"""Pixels that are resized at once: some 2 GB of memory."""
 ROUNDED = 32
 """Canvases are rounded up to this, so that the allocator meets few different sizes."""
 
@@ -53,7 +55,11 @@ class Cutter:
         """
         if packed.pixels.device.type == "cpu":
             return _one_by_one(packed, which, boxes, flips, size)
-        return batched(packed, which, boxes, flips, size, self._resample)
+        across, down = (boxes[:, 2:] - boxes[:, :2]).max(0).tolist()
+        at_once = max(1, CANVAS // (across * down))  # panoramas and towers in one batch make a large canvas
+        parts = [slice(first, first + at_once) for first in range(0, len(which), at_once)]
+        views = [batched(packed, which[p], boxes[p], flips[p], size, self._resample) for p in parts]
+        return views[0] if len(views) == 1 else torch.cat(views)
 
 
 def _one_by_one(packed: Packed, which: np.ndarray, boxes: np.ndarray, flips: np.ndarray, size: int) -> Tensor:
@@ -113,7 +119,7 @@ def resample(pixels: Tensor, table: Tensor, across: int, down: int, size: int) -
     view = view.unflatten(2, (across, 3)).transpose(2, 3).reshape(n, 3 * size, across)
     view = (view @ columns.transpose(1, 2)).view(n, size, 3, size)
     rounded: Tensor = (view + 0.5).clamp(0, 255).to(torch.uint8)
-    return rounded.transpose(1, 2)
+    return rounded.transpose(1, 2).contiguous()  # in one piece, or a compiled network would be compiled for it again
 
 
 def _weights(spans: Tensor, canvas: int, size: int, flip: Tensor) -> Tensor:

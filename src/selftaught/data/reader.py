@@ -78,7 +78,12 @@ class Loader(Generic[T]):
         """Stop the workers."""
         iterator = self._loader._iterator
         if iterator is not None:
+            workers = list(getattr(iterator, "_workers", ()))
             iterator._shutdown_workers()  # type: ignore[attr-defined]
+            for worker in workers:
+                if worker.is_alive():  # stuck, and deaf to signals: Python would wait for it at its end
+                    worker.kill()
+                    worker.join()
             self._loader._iterator = None
 
 

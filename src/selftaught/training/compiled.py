@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
+from torch._inductor import async_compile
 
 from selftaught.data import CachedReader, ImageReader, Views
 from selftaught.data.crops import Cutter, Packed
@@ -42,8 +43,7 @@ def compile_learner(
             for encoder in encoders:
                 _try(encoder, fabric, VIEWS * len(shard(batch_size)), embedded)
             if isinstance(learner, STML):
-                _try_loss(learner, VIEWS * batch_size, fabric.device)
-            learner.zero_grad()
+                _try_loss(learner, fabric, VIEWS * batch_size)
             if isinstance(reader, CachedReader):
                 _try_crops(reader.cutter, reader.views, batch_size, fabric.device)
     except KeyboardInterrupt:
@@ -58,7 +58,17 @@ def compile_learner(
             reader.cutter = Cutter()
         torch._dynamo.reset()
         return False
+    finally:
+        learner.zero_grad()
+    with suppress(Exception):  # its processes and threads are of no more use, and in the way of new processes
+        async_compile.shutdown_compile_workers()
     return True
+
+
+def uncompile(learner: Learner) -> None:
+    """Make the learner's parts what they were: for inputs of other sizes they would be compiled again and again."""
+    for part in learner.modules():
+        part._compiled_call_impl = None
 
 
 def compile_parts(learner: Learner, device: torch.device) -> list[nn.Module]:
@@ -76,10 +86,9 @@ def compile_parts(learner: Learner, device: torch.device) -> list[nn.Module]:
 def _end_compilers() -> None:
     """End the compiler's processes: a signal has reached them too, and at its end Python would wait for them."""
     with suppress(Exception):  # where torch keeps them is its own matter
-        from torch._inductor.async_compile import AsyncCompile
-
-        if AsyncCompile.process_pool.cache_info().currsize:
-            AsyncCompile.process_pool().process.kill()  # type: ignore[union-attr]
+        pool = async_compile.AsyncCompile.process_pool
+        if pool.cache_info().currsize:
+            pool().process.kill()  # type: ignore[union-attr]
 
 
 def _try(encoder: Encoder, fabric: Fabric, rows: int, embedded: int) -> None:
@@ -95,14 +104,16 @@ def _try(encoder: Encoder, fabric: Fabric, rows: int, embedded: int) -> None:
             encoder(views)
 
 
-def _try_loss(learner: STML, rows: int, device: torch.device) -> None:
+def _try_loss(learner: STML, fabric: Fabric, rows: int) -> None:
+    device = fabric.device
     heads = {name: head for name, head in learner.network.heads.items() if isinstance(head, nn.Linear)}
     learned = {
         name: torch.randn(rows, head.out_features, device=device, requires_grad=True) for name, head in heads.items()
     }
     ids = torch.arange(rows // VIEWS, device=device).repeat(VIEWS)
     for _ in range(3):  # a CUDA graph is recorded after the first time
-        loss = learner.compare({**learned, "teacher": learned["g"].detach()}, ids)["loss"]
+        with fabric.autocast():
+            loss = learner.compare({**learned, "teacher": learned["g"].detach()}, ids)["loss"]
         torch.autograd.grad(loss, list(learned.values()))  # not backward: what is kept would be overwritten
 
 

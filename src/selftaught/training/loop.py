@@ -28,7 +28,7 @@ from selftaught.training.checkpoint import (
     save_checkpoint,
     set_random_states,
 )
-from selftaught.training.compiled import compile_learner
+from selftaught.training.compiled import compile_learner, uncompile
 from selftaught.training.health import symptom
 from selftaught.training.interrupts import Interrupts
 from selftaught.training.logbook import Logbook, epoch_line
@@ -77,11 +77,6 @@ class Loop:
         )
         self.module, self.optimizer = fabric.setup(learner, optimizer)
         learner.train()
-        if settings.compile:
-            assert settings.batch_size is not None
-            sizes = settings.batch_size, measurements.batch_size
-            with interrupts.at_once():  # a compiler whose helpers are gone would wait for them forever
-                measurements.compiled = compile_learner(learner, reader, fabric, *sizes, reporter)
         self.saved_at = self.kept_at = time.monotonic()
         self._command = f"selftaught train --resume {shlex.quote(shown(resumed_as or run))}"
 
@@ -119,6 +114,8 @@ class Loop:
         steps, epochs = len(progress.plan), self.settings.epochs
         done = progress.epoch * steps + progress.step
         try:
+            if self.settings.compile and progress.epoch < epochs:
+                self._compile()
             with self.reporter.work("training", epochs * steps, done) as tell:
                 while progress.epoch < epochs:
                     began, images = time.monotonic(), progress.plan[progress.step :].numel()
@@ -139,6 +136,16 @@ class Loop:
             raise SelftaughtError(f"{error}; when that is mended, go on with: {self._command}") from None
         except KeyboardInterrupt:
             raise self._stopped(progress, "at once; what was saved before is kept") from None
+        finally:
+            uncompile(self.learner)
+
+    def _compile(self) -> None:
+        """Only now: all images are known to be readable, and their readers run, which compilers would disturb."""
+        assert self.settings.batch_size is not None
+        sizes = self.settings.batch_size, self.measurements.batch_size
+        with self.interrupts.at_once():  # a compiler whose helpers are gone would wait for them forever
+            compiled = compile_learner(self.learner, self.reader, self.fabric, *sizes, self.reporter)
+        self.measurements.compiled = compiled
 
     def _steps(self, progress: Progress) -> Iterator[str]:
         """The remaining steps of an epoch; yields a word on each for the progress line."""
