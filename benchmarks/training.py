@@ -72,6 +72,8 @@ class Result:
     of_step: dict[str, float]
     """Milliseconds."""
     of_epoch: dict[str, float]
+    epochs: list[float]
+    """Seconds of each of our epochs, the first one included."""
     first_epoch: float
     """Seconds from the start of the command to the end of the first epoch: listing, decoding, compiling."""
 
@@ -88,15 +90,15 @@ def changes_for(backbone: str, images: int) -> dict[str, Any]:
     return changes | {"backbone": backbone, "weights": "none", "batch_size": size}
 
 
-def run_ours(folder: Path, out: Path, changes: dict[str, Any]) -> tuple[Speed, float]:
-    """Train, and read what the run noted about its epochs."""
+def run_ours(folder: Path, out: Path, changes: dict[str, Any]) -> tuple[Speed, list[float], float]:
+    """Train, and read what the run noted about its epochs; with the seconds until the first of them was over."""
     began = time.perf_counter()
     train(folder, out=out, quiet=True, **changes)
     whole = time.perf_counter() - began
     rows = [json.loads(line) for line in (out / "timing.jsonl").read_text().splitlines()]
     later = rows[1:]
     speed = Speed(*(statistics.median(row[name] for row in later) for name in ("step_seconds", "seconds")))
-    return speed, whole - sum(row["seconds"] for row in later)
+    return speed, [row["seconds"] for row in rows], whole - sum(row["seconds"] for row in later)
 
 
 def measure(
@@ -119,7 +121,7 @@ def measure(
     calls, rounds = (2, 1) if options.quick else (10, 3)
     pieces = Pieces(backbone, chosen, images, device, calls, rounds)
     before = pieces.ceiling()
-    ours, first = run_ours(images.root, place / name, changes)
+    ours, epochs, first = run_ours(images.root, place / name, changes)
     for_step, for_image = (statistics.mean(pair) for pair in zip(before, pieces.ceiling(), strict=True))
     result = Result(
         backbone=name,
@@ -133,6 +135,7 @@ def measure(
         ours=ours,
         of_step=pieces.of_step(),
         of_epoch=pieces.of_epoch(labeled),
+        epochs=epochs,
         first_epoch=first,
     )
     del pieces
@@ -158,6 +161,7 @@ def report(result: Result) -> None:
         f"{result.authors.epoch / result.ours.epoch:.1f}× the authors' style in whole epochs; "
         f"from the command to the end of the first epoch {result.first_epoch:.1f} s"
     )
+    print("  seconds of each epoch of ours: " + ", ".join(f"{seconds:.2f}" for seconds in result.epochs))
     step = 1000 * result.ours.steps / result.steps
     print(f"  a step of ours takes {step:.2f} ms; alone, its pieces take " + _listed(result.of_step, step))
     between = 1000 * (result.ours.epoch - result.ours.steps)

@@ -137,7 +137,9 @@ def test_nothing_is_high_where_all_pairs_are_equal(photos: Path, tmp_path: Path)
     assert {case: len(members) for case, members in find_cases(relations).items()} == {"a": 0, "b": 0, "c": 10, "d": 0}
     seen = [Observation(1, None, Lesson({}, [0], relations))]
     draw_cases(Gallery(find_images(photos)), seen, tmp_path)
-    assert {row["case"] for row in table(tmp_path / "cases.csv")} == {"c"}
+    rows = table(tmp_path / "cases.csv")
+    assert {row["case"] for row in rows} == {"c"}
+    assert [row["same_class"] for row in rows] == ["1", "1", "1", "0", "0", "0"]  # of 4 and 6 such pairs
     with Image.open(tmp_path / "cases.png") as picture:
         assert picture.height < 700  # the empty cases take a line, not rows of tiles
 

@@ -50,7 +50,10 @@ def find_cases(relations: Relations) -> dict[str, Tensor]:
 
 
 def draw_cases(gallery: Gallery, seen: Sequence[Observation], out: Path) -> list[Path]:
-    """Pairs of images from one batch after the last epoch, one above the other, evenly spaced by w within each case."""
+    """Pairs of images from one batch after the last epoch, one above the other, evenly spaced by w within each case.
+
+    Up to half of them are of one class, and come first: evenly drawn from all there would hardly be any.
+    """
     last = seen[-1]
     assert last.lesson is not None
     relations = last.lesson.relations
@@ -60,13 +63,18 @@ def draw_cases(gallery: Gallery, seen: Sequence[Observation], out: Path) -> list
     for case, members in find_cases(relations).items():
         one, other = relations.ids[first[members]], relations.ids[second[members]]
         same = gallery.classes[one] == gallery.classes[other]
-        chosen = evenly(SHOWN, len(members))
-        shown = [_pair(gallery, relations, int(first[m]), int(second[m])) for m in members[chosen]]
+        alike, others = members[same], members[~same]
+        alike = alike[evenly(max(SHOWN // 2, SHOWN - len(others)), len(alike))]
+        others = others[evenly(SHOWN - len(alike), len(others))]
+        shown = [_pair(gallery, relations, int(first[m]), int(second[m])) for m in torch.cat([alike, others])]
         sheets.append(_sheet(gallery, f"({case}) {CASES[case][0].capitalize()}: {_share(same)}", shown))
         rows += [[case, *_row(gallery, pair)] for pair in shown]
     picture, table = out / "cases.png", out / "cases.csv"
-    note = f"High: the top {1 - HIGH:.0%} of the batch's pairs. Low: the lower {LOW:.0%}. w is the mean of wᴾ and wᶜ."
-    save_picture(picture, above([*sheets, _line(note, font(TILE // 12))]))
+    notes = (
+        f"High: the top {1 - HIGH:.0%} of the batch's pairs. Low: the lower {LOW:.0%}. w is the mean of wᴾ and wᶜ.",
+        "Pairs of one class are shown first, and more often than they occur.",
+    )
+    save_picture(picture, above([*sheets, *(_line(note, font(TILE // 12)) for note in notes)]))
     save_table(table, ["case", "path", "label", "other_path", "other_label", *NAMES, "same_class"], rows)
     return [picture, table]
 
