@@ -65,6 +65,12 @@ def test_settings_from_a_command_line_have_the_right_type() -> None:
         {"neighbors": 5, "batch_size": 12},
         {"neighbors": 8, "batch_size": 8},
         {"workers": -1},
+        {"dim": 10**20},
+        {"teacher_dim": 10**20},
+        {"queue": 10**20},
+        {"lr": 1e300},
+        {"weight_decay": float("inf")},
+        {"head_lr": float("nan")},
     ],
 )
 def test_values_that_cannot_be_meant_are_refused_in_one_line(changes: dict[str, Any]) -> None:

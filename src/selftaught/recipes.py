@@ -1,6 +1,5 @@
 """Every setting of a run, and the paper's combinations of them by name."""
 
-import math
 import types
 import typing
 from collections.abc import Mapping
@@ -25,6 +24,9 @@ Method = Literal[
     "slade",
 ]
 """The methods of learning, by name; see :mod:`selftaught.learners`."""
+
+LARGEST = 1_000_000
+"""What no size, rate or width reaches but by a slip."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,14 @@ class Settings:
         for name, lowest in (lowest_values | {"eval_every": 1, "snapshots": 0}).items():
             _require(getattr(self, name) >= lowest, name, f"must be at least {lowest}, but is {getattr(self, name)}")
         _require(self.seed < 2**63, "seed", f"must be below 2^63, but is {self.seed}")
+        for name in ("dim", "teacher_dim", "queue"):
+            value = getattr(self, name) or 1
+            _require(value <= LARGEST, name, f"must be at most {LARGEST}, but is {value}")
         for name in ("lr", "head_lr", "sigma", "delta"):
-            _require(0 < getattr(self, name) < math.inf, name, f"must be positive, but is {getattr(self, name)}")
-        _require(self.weight_decay >= 0, "weight_decay", f"must not be negative, but is {self.weight_decay}")
+            value = getattr(self, name)
+            _require(0 < value <= LARGEST, name, f"must be positive and at most {LARGEST}, but is {value}")
+        decay = self.weight_decay
+        _require(0 <= decay <= LARGEST, "weight_decay", f"must not be negative or over {LARGEST}, but is {decay}")
         _require(0 <= self.momentum <= 1, "momentum", f"must be within 0 and 1, but is {self.momentum}")
         low, high = self.crop_scale
         _require(0 < low <= high <= 1, "crop_scale", f"must be two fractions in order, but is {low}, {high}")

@@ -93,6 +93,7 @@ def test_misuse_exits_with_2_and_names_the_nearest(call: Call, photos: Path, run
         (["train", photos, "--out", out, "--batch-size", "4", "--neighbors", "8"], "batch_size"),
         (["train", photos, "--out", out, "--batch-size", "30", "--backbone", "small"], "24 images"),
         (["train", photos], "--out"),
+        (["train", "0.tar", "1.tar", "--out", out], "put a pattern of shards in quotes"),
         (["train", tmp_path / "missing", "--out", out], "no folder"),
         (["train", photos, "--out", run], "--resume"),
         (["train", "--resume", tmp_path], "no run to resume"),
@@ -116,6 +117,7 @@ def test_bad_content_exits_with_1(call: Call, photos: Path, run: Path, tmp_path:
     Image.new("RGB", (50, 50)).save(lone / "a.png")
     Image.new("RGB", (50, 50)).save(flat / "a.png")
     draw_photos(single, classes=3, photos=1)
+    draw_photos(tmp_path / "one", classes=1, photos=8)
     (tmp_path / "broken.jpg").write_text("no")
     (tmp_path / "v.parquet").write_text("no")
     cases: list[tuple[list[Any], str]] = [
@@ -124,6 +126,8 @@ def test_bad_content_exits_with_1(call: Call, photos: Path, run: Path, tmp_path:
         (["train", photos, "--out", tmp_path / "c", "--eval", flat, *TINY], "no class folders"),
         (["evaluate", run, flat], "no class folders"),
         (["evaluate", run, single], "no class has two images"),
+        (["evaluate", run, tmp_path / "one"], "8 images in"),
+        (["train", photos, "--out", tmp_path / "d", "--eval", tmp_path / "one", *TINY], "are of one class (class 0)"),
         (["search", run, tmp_path / "broken.jpg", "--in", photos, "--out", tmp_path / "s.png"], "not an image"),
         (["search", run, tmp_path / "gone.jpg", "--in", photos, "--out", tmp_path / "s.png"], "no such file"),
         (["search", run, photos / "class 0" / "0.jpg", "--in", tmp_path / "v.parquet"], "no vectors"),

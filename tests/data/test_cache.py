@@ -13,6 +13,7 @@ from PIL import Image
 from selftaught.data import Cache, CachedReader, Reader, Request, Views, find_images, open_image
 from selftaught.data.cache import RECORD, cache_root, collections, delete, limit_of
 from selftaught.data.cached import shrunk
+from selftaught.errors import UsageError
 
 VIEWS = Views(size=32, resize=36, squash=36)
 CPU = torch.device("cpu")
@@ -214,6 +215,10 @@ def test_the_place_and_the_limit_come_from_the_environment(tmp_path: Path, monke
     monkeypatch.setenv("SELFTAUGHT_CACHE_GB", "1.5")
     assert cache_root() == tmp_path
     assert limit_of(tmp_path) == 1_500_000_000
+    for wrong in ("much", "nan", "-1", "inf", "1e308"):
+        monkeypatch.setenv("SELFTAUGHT_CACHE_GB", wrong)
+        with pytest.raises(UsageError, match="SELFTAUGHT_CACHE_GB must be a number of gigabytes"):
+            limit_of(tmp_path)
     monkeypatch.delenv("SELFTAUGHT_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
     assert cache_root() == tmp_path / "x" / "selftaught"

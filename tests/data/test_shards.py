@@ -132,14 +132,24 @@ def test_a_path_through_a_shard_that_is_only_text_is_looked_up(tmp_path: Path) -
         open_image(tmp_path / "photo.png" / "1.png")
 
 
-def test_labels_are_the_classes_beside_all_images_or_else_their_folders_or_else_an_error(tmp_path: Path) -> None:
+def test_labels_are_the_classes_beside_images_or_else_their_folders_or_else_an_error(tmp_path: Path) -> None:
     assert open_images(f"{shards(tmp_path)}/*.tar").labels() == ("0", "1") * 3
-    folders = {"cat/1.png": picture(1), "cat/1.cls": b"7", "dog/deep/2.png": picture(2)}
+    folders = {"cat/1.png": picture(1), "dog/deep/2.png": picture(2)}
     assert open_images(write(tmp_path / "f.tar", folders)).labels() == ("cat", "dog")
     flat = open_images(write(tmp_path / "g.tar", folders | {"3.png": picture(3)}))
     assert len(flat) == 3
     with pytest.raises(SelftaughtError, match=r"no class folders: labels are a file KEY\.cls"):
         flat.labels()
+
+
+@pytest.mark.parametrize("wrong", [None, b"", b" \n", b"\xff\xfe\x00", b"7" * 2000])
+def test_a_class_that_is_missing_among_others_is_named_and_no_folder_stands_in_for_it(
+    tmp_path: Path, wrong: bytes | None
+) -> None:
+    content = {"cat/1.png": picture(1), "cat/1.cls": b"7", "dog/2.png": picture(2)}
+    images = open_images(write(tmp_path / "x.tar", content | ({} if wrong is None else {"dog/2.cls": wrong})))
+    with pytest.raises(SelftaughtError, match=r"1 of 2 images in .* have no label, the first is x\.tar/dog/2\.png"):
+        images.labels()
 
 
 def test_hidden_members_and_other_files_are_left_out(tmp_path: Path) -> None:
@@ -168,11 +178,13 @@ def test_what_is_wrong_with_shards_is_one_sentence(tmp_path: Path) -> None:
         "text.tar": "is no tar file",
         "zip.tar": "is compressed: .* unpack it first",
         "zip.tar.gz": "is compressed: .* unpack it first",
-        "empty.tar": "no images in",
+        "empty.tar": r"shard .*empty\.tar is an empty file",
         "zeros.tar": "no images in",
         "{000..002}.tar": r"there is no shard .*001\.tar, one of the 3 of",
         "gone.tar": r"there is no shard .*gone\.tar$",
         "x*.tar": "no shard that matches",
+        "{a..c}.tar": r"there is no shard .*: ranges are of numbers",
+        "": r"there are no images in .*; its tar files are read as '.*/\*\.tar', in quotes",
     }
     for name, message in cases.items():
         with pytest.raises(SelftaughtError, match=message) as caught:

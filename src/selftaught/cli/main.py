@@ -33,7 +33,8 @@ def main() -> NoReturn:
         what = error.format_message()  # type: ignore[attr-defined]
         if not what:  # no command was given, and the help has been shown
             sys.exit(2)
-        _fail(f"{what} (see selftaught --help)", 2)
+        unquoted = "extra argument" in what and ".tar" in what
+        _fail(f"{what} ({'put a pattern of shards in quotes' if unquoted else 'see selftaught --help'})", 2)
     except (KeyboardInterrupt, typer.Abort):
         _fail("interrupted", 130)
     except BrokenPipeError:

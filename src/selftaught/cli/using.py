@@ -36,7 +36,7 @@ def evaluate(run: Path, labeled: str, target: Path | None, device: str, allow_sk
     if target is not None and to_file:
         check_folder_of(target)
     images = open_images(labeled, "test")
-    images.labels()
+    images.check_classes()
     embedder = Embedder.load(run, device)
     images, vectors, skipped = embed_folder(embedder, images, allow_skipped)
     labels = images.classes()

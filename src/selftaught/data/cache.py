@@ -18,7 +18,7 @@ from typing import BinaryIO
 import numpy as np
 
 from selftaught.data.images import identity
-from selftaught.errors import ImageError
+from selftaught.errors import ImageError, UsageError
 
 try:
     import fcntl
@@ -41,6 +41,7 @@ FORMAT = 1
 ABOUT = "about.json"
 PLACE, LIMIT = "SELFTAUGHT_CACHE", "SELFTAUGHT_CACHE_GB"
 """Environment variables: the folder of the cache, and how large it may grow."""
+MOST_GB = 1e9
 FREE = 2**30
 """What is left free on the disk in any case."""
 
@@ -241,9 +242,13 @@ def delete(collection: Collection) -> bool:
 def limit_of(root: Path) -> int:
     """How many bytes the cache may take: as asked for, or else half of what it has and what is free."""
     asked = os.environ.get(LIMIT)
-    with suppress(ValueError):
-        if asked is not None:
-            return int(float(asked) * 1e9)
+    if asked is not None:
+        gigabytes = -1.0
+        with suppress(ValueError):
+            gigabytes = float(asked)
+        if not 0 <= gigabytes < MOST_GB:
+            raise UsageError(f"{LIMIT} must be a number of gigabytes, 0 for none, but is {asked!r}")
+        return int(gigabytes * 1e9)
     held = sum(collection.bytes for collection in collections(root))
     return (held + shutil.disk_usage(root).free) // 2
 

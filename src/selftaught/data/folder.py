@@ -71,8 +71,8 @@ class ImageFolder:
         if self.given is not None:
             if "" in self.given:
                 raise SelftaughtError(
-                    f"{self.given.count('')} of {len(self)} images in {shown(self.root)} have no label; "
-                    "give only images with labels here"
+                    f"{self.given.count('')} of {len(self)} images in {shown(self.root)} have no label, the first is "
+                    f"{shown(self.files[self.given.index('')])}; give only images with labels here"
                 )
             return self.given
         if self.members is not None:
@@ -95,6 +95,15 @@ class ImageFolder:
         labels = self.labels()
         numbers = {name: number for number, name in enumerate(sorted(set(labels)))}
         return [numbers[name] for name in labels]
+
+    def check_classes(self) -> None:
+        """An error unless there are two classes or more: with one, every image would be right."""
+        names = set(self.labels())
+        if len(names) == 1:
+            raise SelftaughtError(
+                f"all {len(self)} images in {shown(self.root)} are of one class ({shown(names.pop())}), so there is "
+                "nothing to measure; labels are the names of the folders directly in the folder that is given"
+            )
 
     def _at(self, positions: Sequence[int]) -> "ImageFolder":
         return ImageFolder(
@@ -141,8 +150,9 @@ def find_images(folder: str | os.PathLike[str]) -> ImageFolder:
             continue
         todo.extend((f"{prefix}{name}/", path) for _, name, path in sorted(folders))
     if not found:
+        shards = f"; its tar files are read as '{shown(root)}/*.tar', in quotes" if any(root.glob("*.tar")) else ""
         raise SelftaughtError(
-            f"there are no images in {shown(root)}: it needs files named {', '.join(sorted(EXTENSIONS))}"
+            f"there are no images in {shown(root)}: it needs files named {', '.join(sorted(EXTENSIONS))}{shards}"
         )
     found.sort()
     return ImageFolder(root, tuple(found))

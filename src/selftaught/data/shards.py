@@ -78,7 +78,7 @@ class _Shard(NamedTuple):
     offsets: "array[int]"
     sizes: "array[int]"
     classes: list[str]
-    """Beside each image, or "" where there is none."""
+    """Beside each image, or "" where there is none that can be one."""
 
 
 def _read_shard(archive: str) -> _Shard:
@@ -98,13 +98,16 @@ def _classes(archive: str, names: Sequence[str], places: dict[str, tuple[int, in
         for name in names:
             offset, size = places.get(os.path.splitext(name)[0] + ".cls", (0, 0))  # noqa: PTH122
             text = os.pread(file.fileno(), size, offset) if size <= LONGEST_CLASS else b""
-            label = text.decode("utf-8", "replace").strip()
+            try:
+                label = text.decode("utf-8").strip()
+            except UnicodeDecodeError:
+                label = ""
             yield known.setdefault(label, label)
 
 
 def _labels(shards: Sequence[_Shard]) -> tuple[str, ...] | None:
-    """The class beside every image, or else the first folder around every image, or else none."""
-    if all(all(shard.classes) for shard in shards):
+    """The classes beside images if there are any, or else the first folder around every image, or else none."""
+    if any(any(shard.classes) for shard in shards):  # one that is missing is a mistake, not another kind of labels
         return tuple(name for shard in shards for name in shard.classes)
     if not all("/" in name for shard in shards for name in shard.names):
         return None
@@ -127,7 +130,8 @@ def _archives(pattern: str) -> list[str]:
             found |= dict.fromkeys(matches)
         else:
             among = "" if len(names) == 1 else f", one of the {len(names)} of {shown(pattern)}"
-            raise UsageError(f"there is no shard {shown(name)}{among}")
+            hint = ": ranges are of numbers, as {000..127}, lists as {a,b}" if "{" in name else ""
+            raise UsageError(f"there is no shard {shown(name)}{among}{hint}")
     return list(found)
 
 

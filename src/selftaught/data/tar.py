@@ -38,6 +38,8 @@ class _Damaged(Exception):
 
 
 def _scan(file: int, end: int) -> dict[str, tuple[int, int]]:
+    if not end:
+        raise _Damaged("is an empty file: copy it again")
     found: dict[str, tuple[int, int]] = {}
     longer: dict[str, str] = {}
     at = 0

@@ -286,8 +286,11 @@ class Loop:
     def _collapse(self, progress: Progress, problem: str) -> Collapse:
         self._forget_partial()
         good = first_decides(self._kept_epoch)
+        rates = f"--lr (now {self.settings.lr:g})"
+        if self.settings.head_lr != self.settings.lr:
+            rates += f" or head_lr (now {self.settings.head_lr:g})"
         return Collapse(
             f"training collapsed in epoch {progress.epoch + 1}: {problem}; the state after epoch {good} "
-            f"is kept in {shown(self.run)}; try a lower --lr (now {self.settings.lr:g}), a larger --batch-size, "
+            f"is kept in {shown(self.run)}; try a lower {rates}, a larger --batch-size, "
             "or pretrained weights"
         )

@@ -63,7 +63,7 @@ def listed_images(saved: dict[str, Any], progress: Progress | None) -> tuple[Ima
     images = open_training_images(saved)
     labeled = None if saved["eval"] is None else open_images(saved["eval"], "test")
     if labeled is not None:
-        labeled.labels()
+        labeled.check_classes()
     if progress is not None:
         gone = sorted(set(progress.files) - set(images.files))
         if gone:

@@ -1,5 +1,6 @@
 """A small data set drawn on the spot: made-up products, each in several photos. For the demo and for tests."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +12,7 @@ from selftaught.data.products.product import random_product
 
 
 def make_products(
-    folder: Path,
+    folder: str | os.PathLike[str],
     *,
     products: int = 240,
     photos: int = 8,
@@ -35,6 +36,7 @@ def make_products(
         The folder of training photos, flat and in no order unless ``class_folders``, and the folder of test photos, one
         subfolder per product.
     """
+    folder = Path(folder)
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty: name a new folder, or delete this one first")
     if products < 2 or photos < 1:
