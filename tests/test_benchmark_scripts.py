@@ -55,7 +55,7 @@ def test_verdicts_are_those_of_the_slow_and_the_fast(training: ModuleType) -> No
     def verdicts(ours: float, device: str) -> list[bool]:
         speeds = [training.Speed(x, 1.2 * x) for x in (9.0, 80.0, ours)]
         pieces = {"similarity + loss": 20.0, "optimizer": 20.0, "teacher update": 5.0}
-        result = training.Result("resnet50", 224, 1200, 120, 10, *speeds[:2], 1.0, speeds[2], pieces, {}, 60.0)
+        result = training.Result("resnet50", 224, 1200, 120, 10, *speeds[:2], 1.0, speeds[2], pieces, {}, [], 60.0)
         return [good for good, _ in training.verdicts([result], device)]
 
     assert verdicts(9.9, "cuda") == [True] * 5
