@@ -247,7 +247,7 @@ def limit_of(root: Path) -> int:
         with suppress(ValueError):
             gigabytes = float(asked)
         if not 0 <= gigabytes < MOST_GB:
-            raise UsageError(f"{LIMIT} must be a number of gigabytes, 0 for none, but is {asked!r}")
+            raise UsageError(f"{LIMIT} must be a number of gigabytes, 0 to keep nothing, but is {asked!r}")
         return int(gigabytes * 1e9)
     held = sum(collection.bytes for collection in collections(root))
     return (held + shutil.disk_usage(root).free) // 2
