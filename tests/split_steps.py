@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-from timm.optim.adamp import AdamP
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -13,6 +12,7 @@ from selftaught.networks.batch_norm import with_global_batch_norm
 from selftaught.networks.small import SmallNetwork
 from selftaught.parallel import shard, world
 from selftaught.recipes import settings
+from selftaught.training.adamp import AdamP
 from selftaught.training.processes import DDP_OPTIONS
 
 IMAGES, STEPS = 20, 3

@@ -34,6 +34,31 @@ def test_a_compiled_run_learns_the_same(photos: Path, tmp_path: Path) -> None:
         torch.testing.assert_close(compiled[name], tensor, rtol=1e-2, atol=1e-3)
 
 
+REFERENCE = {"input": "files", "precision": "32-true", "compile": False}
+FAST: dict[str, tuple[dict[str, Any], float]] = {"decoded": ({}, 2e-3), "bfloat16": ({"precision": "bf16-mixed"}, 2e-2)}
+"""What is fast, and how near its losses are to the reference's: views differ by rounding, numbers by bfloat16."""
+
+
+@pytest.mark.parametrize("fast", FAST)
+def test_fast_training_learns_what_the_reference_learns(photos: Path, tmp_path: Path, fast: str) -> None:
+    changes, near = FAST[fast]
+    for name, more in {"slow": REFERENCE, "fast": changes}.items():
+        train(photos, out=tmp_path / name, epochs=3, quiet=True, **{**TINY, **more})
+    losses = {name: numbers(tmp_path / name)[::3] for name in ("slow", "fast")}
+    assert len(losses["fast"]) == 3
+    assert losses["fast"] == pytest.approx(losses["slow"], rel=near)
+    assert losses["fast"] != losses["slow"]  # or one of them was not what it is called
+
+
+@pytest.mark.gpu
+def test_all_that_is_fast_on_a_gpu_learns_what_the_reference_learns(photos: Path, tmp_path: Path) -> None:
+    fast = {"precision": "bf16-mixed", "compile": True}
+    for name, more in {"slow": REFERENCE, "fast": fast}.items():
+        train(photos, out=tmp_path / name, epochs=3, quiet=True, device="cuda", **{**TINY, **more})
+    torch._dynamo.reset()
+    assert numbers(tmp_path / "fast")[::3] == pytest.approx(numbers(tmp_path / "slow")[::3], rel=3e-2)
+
+
 def test_a_compiler_that_fails_is_told_and_done_without(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,8 +8,9 @@ from selftaught.errors import SelftaughtError, UsageError, shown
 from selftaught.reproduce.cells import collect
 from selftaught.reproduce.estimate import Estimator
 from selftaught.reproduce.folders import failure, status
+from selftaught.reproduce.inputs import incomplete_data
 from selftaught.reproduce.plan import Job, make_jobs
-from selftaught.reproduce.quick import Quick, quick_table
+from selftaught.reproduce.quick import Quick, quick_name, quick_table
 from selftaught.reproduce.request import Request, check_begun
 from selftaught.reproduce.results import JSON, MARKDOWN
 from selftaught.reproduce.runner import run_jobs
@@ -31,8 +32,11 @@ def reproduce(
     quick: bool,
     plan: bool,
 ) -> None:
-    table = quick_table(find_table(name)) if quick else find_table(name)
+    whole = find_table(name)
+    table = quick_table(whole) if quick else whole
     named = [word for words in rows for word in words.split(",") if word]
+    if quick:
+        named = [quick_name(whole, word) for word in named]
     if rows and not named:
         raise UsageError("--rows names no row: leave it out for all of them")
     place = out or Path("reproduced", f"{name}-quick" if quick else name)
@@ -44,7 +48,7 @@ def reproduce(
     jobs = make_jobs(request)
     reporter = Reporter()
     estimator = Estimator(jobs, device, reporter.say)
-    waiting = print_plan(table, jobs, estimator)
+    waiting = print_plan(table, jobs, estimator, data)
     if plan:
         return
     if not waiting and all(job.missing for job in jobs):
@@ -58,7 +62,7 @@ def reproduce(
         raise SelftaughtError(f"{failed} of {len(jobs)} jobs failed: {shown(place / MARKDOWN)} says why")
 
 
-def print_plan(table: Table, jobs: Sequence[Job], estimator: Estimator) -> int:
+def print_plan(table: Table, jobs: Sequence[Job], estimator: Estimator, data: Path) -> int:
     """Say what will be done, job by job; returns for how many there is something to do."""
     waiting = [job for job in jobs if job.open]
     seconds = {job.folder: estimator.seconds(job) for job in waiting}
@@ -74,6 +78,8 @@ def print_plan(table: Table, jobs: Sequence[Job], estimator: Estimator) -> int:
     print(f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}: {', '.join(words)}")
     for number, need in enumerate(needs, start=1):
         print(f"  [{number}] {need}")
+    for sentence in incomplete_data(jobs, data):
+        print(f"  {sentence}")
     return len(waiting)
 
 

@@ -41,7 +41,7 @@ CAFFE_PREPROCESSING = Preprocessing(
     size=227, mean=(104, 117, 128), std=(1, 1, 1), channels="BGR", value_range=255, resize=256
 )
 PUBLISHED = {
-    "googlenet": "Caffe's bvlc_googlenet, its arrays converted to .npz,",
+    "googlenet": "Caffe's bvlc_googlenet with its arrays converted to .npz",
     "bn_inception": "Cadene's bn_inception-52deb4733.pth",
 }
 

@@ -10,6 +10,7 @@ from selftaught.data.benchmarks import benchmark_of, check_benchmark, find_bench
 from selftaught.data.sources import open_images
 from selftaught.errors import UsageError, shown
 from selftaught.learners import METHODS
+from selftaught.networks.backbones import PUBLISHED
 from selftaught.reproduce.quick import EMBEDDED
 from selftaught.reproduce.semi import PARTNERS
 from selftaught.reproduce.table import FOLDER, Row, Uses
@@ -22,6 +23,7 @@ PHOTOS = "photos"
 WEIGHT_FILES = {"googlenet": ("npz", "pth", "safetensors"), "bn_inception": ("pth", "safetensors")}
 """Backbones whose weights are files that a person gets, and the kinds of file."""
 SWAV_FILE = ("swav_resnet50", ("pth", "safetensors"))
+SWAV_PUBLISHED = "a ResNet50 that SwAV's authors published, such as swav_800ep_pretrain.pth.tar, renamed"
 
 
 def needed_benchmarks(uses: Uses, dataset: str) -> tuple[str, ...]:
@@ -112,4 +114,7 @@ def _weights_file(name: str, kinds: tuple[str, ...], data: Path) -> str:
         if file.is_file():
             return str(file.absolute())
     others = " or ".join(f".{kind}" for kind in kinds[1:])
-    raise UsageError(f"there is no weights file {shown(data / 'weights' / name)}.{kinds[0]} (or {others})")
+    raise UsageError(
+        f"there is no weights file {shown(data / 'weights' / name)}.{kinds[0]} (or {others}): "
+        f"it takes {PUBLISHED.get(name, SWAV_PUBLISHED)}"
+    )

@@ -73,8 +73,7 @@ def quick_table(table: Table) -> Table:
     rows: dict[str, Row] = {}
     for row in table.rows:
         if row.settings is not None:
-            same = repr((Quick().settings(row.settings), row.uses))
-            rows.setdefault(same, replace(row, arch="", paper={}))
+            rows.setdefault(_alike(row), replace(row, arch="", paper={}))
     labels = Counter(row.label for row in rows.values())
     distinct = tuple(row if labels[row.label] == 1 else _with_size(row) for row in rows.values())
     note = (
@@ -82,6 +81,26 @@ def quick_table(table: Table) -> Table:
         "Rows that differ only in backbone or weights are one row here."
     )
     return Table(table.name, f"{table.title} (quick)", {EMBEDDED: scores}, distinct, note)
+
+
+def quick_name(table: Table, name: str) -> str:
+    """The row of a table that stands for a row of this name in the quick table.
+
+    Example:
+        >>> from selftaught.reproduce.unsupervised import TABLE1
+        >>> quick_name(TABLE1, "stml-bn512")
+        'stml-g512'
+    """
+    rows = {row.name: row for row in table.rows}
+    if name not in rows or rows[name].settings is None:
+        return name
+    return next(row.name for row in table.rows if row.settings is not None and _alike(row) == _alike(rows[name]))
+
+
+def _alike(row: Row) -> str:
+    """What a row does on the embedded data; rows with the same are one."""
+    assert row.settings is not None
+    return repr((Quick().settings(row.settings), row.uses))
 
 
 def _with_size(row: Row) -> Row:
