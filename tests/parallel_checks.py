@@ -12,12 +12,11 @@ from split_steps import trained
 from timm.layers.norm_act import BatchNormAct2d
 from torch import Tensor, nn
 
-from selftaught.errors import SelftaughtError, UsageError
+from selftaught.errors import EndedElsewhere, SelftaughtError, UsageError
 from selftaught.method import neighbor_batches
 from selftaught.method.batches import parallel_search
 from selftaught.networks.batch_norm import with_global_batch_norm
 from selftaught.parallel import (
-    EndedElsewhere,
     agreed,
     any_asked,
     barrier,

@@ -30,6 +30,14 @@ class Interrupted(SelftaughtError):
     exit_code = 130
 
 
+class EndedElsewhere(SelftaughtError):
+    """This process ends because process 0 did, which also says why."""
+
+    def __init__(self, exit_code: int = 1) -> None:
+        super().__init__("another of the processes ended, and says why")
+        self.exit_code = exit_code
+
+
 def shown(name: object) -> str:
     """A path or name on one line, whatever characters it has."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(name))

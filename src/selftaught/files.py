@@ -1,12 +1,17 @@
 """Files are written whole or not at all."""
 
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from selftaught.errors import SelftaughtError, UsageError, shown
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 TEMPORARY = ".{name:.200}.{process}.tmp"
 
@@ -53,6 +58,26 @@ def new_folder(path: Path, what: str, instead: str) -> None:
         raise UsageError(f"{what} {shown(path)} is a file: {instead}") from None
     except OSError as error:
         raise UsageError(f"{what} {shown(path)} cannot be written to ({error.strerror}): {instead}") from None
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Within, no other process can be so with the same folder. Where there are no such locks, it goes on without."""
+    if fcntl is None:
+        yield
+        return
+    place = folder / ".lock"
+    with place.open("a") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # gone with this process, and not its children's
+        except (BlockingIOError, PermissionError):
+            raise UsageError(f"another process is at work in {shown(folder)}: wait until it has ended") from None
+        except OSError:
+            pass
+        try:
+            yield
+        finally:
+            place.unlink(missing_ok=True)
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -16,7 +16,7 @@ from torch import distributed as dist
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from selftaught.errors import SelftaughtError
+from selftaught.errors import EndedElsewhere, SelftaughtError
 
 T = TypeVar("T")
 
@@ -25,14 +25,6 @@ WORDS = "selftaught failed with"
 
 _asked: tuple[Any, Tensor] | None = None
 """The question of the last :func:`any_asked`, under way."""
-
-
-class EndedElsewhere(SelftaughtError):
-    """This process ends because process 0 did, which also says why."""
-
-    def __init__(self, exit_code: int = 1) -> None:
-        super().__init__("another of the processes ended, and says why")
-        self.exit_code = exit_code
 
 
 def world() -> int:

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -210,3 +212,10 @@ def test_demo_shows_before_and_after(call: Call, tmp_path: Path, monkeypatch: py
         assert str(tmp_path / "demo" / name) in text
         assert (tmp_path / "demo" / name).stat().st_size > 10_000
     assert failure(call, "demo", "--out", tmp_path / "demo")[0] == 2
+
+
+def test_the_command_line_is_there_at_once() -> None:
+    """Without torch and its company, which take seconds."""
+    heavy = "import sys, selftaught.cli.main; print({'torch', 'timm', 'lightning', 'numpy'} & set(sys.modules))"
+    said = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True).stdout
+    assert said == "set()\n"

@@ -3,6 +3,8 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +137,23 @@ def test_collapse_stops_with_advice_and_keeps_the_last_good_state(photos: Path, 
     assert torch.isfinite(Embedder.load(tmp_path / "run").encode([Image.new("RGB", (9, 9))])).all()
     assert not (tmp_path / "run" / checkpoint.PARTIAL).exists()
     assert (tmp_path / "run" / "curves.png").exists()
+
+
+def test_a_run_that_another_process_works_on_is_left_alone(run: Path) -> None:
+    lines = ("import fcntl, sys", "f = open(sys.argv[1], 'a')", "fcntl.lockf(f, fcntl.LOCK_EX)")
+    hold = "; ".join((*lines, "print('held', flush=True)", "input()"))
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, run / ".lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        before = {path: path.stat().st_mtime_ns for path in run.iterdir()}
+        with pytest.raises(UsageError, match="another process is at work in"):
+            train(resume=run, quiet=True)
+        assert before == {path: path.stat().st_mtime_ns for path in run.iterdir()}
+        other.communicate("\n")
+    train(resume=run, quiet=True)
+    assert not (run / ".lock").exists()
 
 
 def test_a_vanished_image_stops_with_its_name_and_training_goes_on_when_it_is_back(tmp_path: Path) -> None:

@@ -10,9 +10,7 @@ import typer
 
 from selftaught.allocator import reuse_memory
 from selftaught.cli.commands import app
-from selftaught.errors import SelftaughtError, UsageError
-from selftaught.parallel import EndedElsewhere, rank, world
-from selftaught.training.processes import launched
+from selftaught.errors import EndedElsewhere, SelftaughtError, UsageError
 
 # Typer's errors of usage, wherever its version keeps the class they share.
 MISUSE: type[Exception] = typer.BadParameter.__mro__[1]
@@ -63,21 +61,35 @@ def _unexpected(error: Exception) -> str:
 
 def _check_processes() -> None:
     """Of several processes, all that are not training would do the same work over and over."""
+    if "RANK" not in os.environ or sys.argv[1:2] == ["train"]:
+        return
+    from selftaught.training.processes import launched
+
     found = launched()
-    if found is not None and sys.argv[1:2] != ["train"]:
+    if found is not None:
         if os.environ["RANK"] != "0":
             raise EndedElsewhere(2)
         raise UsageError(f"{found.processes} processes were started, but only selftaught train works with several")
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    who = f"process {rank() + 1} of {world()}: " if rank() else ""
+    number, processes = _place()
+    who = f"process {number + 1} of {processes}: " if number else ""
     print(f"selftaught: {who}{' '.join(message.split())}", file=sys.stderr)
     _leave(code)
 
 
+def _place() -> tuple[int, int]:
+    """Which of how many processes this is. Without torch, which takes seconds to import, it is alone."""
+    if "selftaught.parallel" not in sys.modules:
+        return 0, 1
+    from selftaught.parallel import rank, world
+
+    return rank(), world()
+
+
 def _leave(code: int) -> NoReturn:
-    if world() > 1:  # what still waits for other processes, which may be gone, would keep this one from ending
+    if _place()[1] > 1:  # what still waits for other processes, which may be gone, would keep this one from ending
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

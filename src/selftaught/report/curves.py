@@ -58,9 +58,9 @@ def _panels(rows: Sequence[Mapping[str, float]]) -> list[Panel]:
     recalls = sorted({key for row in rows for key in row if key.startswith("recall@")}, key=lambda key: int(key[7:]))
     parts = any("contrastive" in row for row in rows)  # then the whole is not drawn as well
     return [
-        *([] if parts else [Panel("Loss – should fall", {"loss": ""})]),
-        Panel("Contrastive loss – should fall", {"contrastive": ""}),
-        Panel("Distillation loss – should fall", {"distillation": ""}),
+        *([] if parts else [Panel("Loss", {"loss": ""})]),
+        Panel("Contrastive loss", {"contrastive": ""}),
+        Panel("Distillation loss", {"distillation": ""}),
         Panel("Effective rank – should not fall to 1", {"effective_rank": ""}, from_zero=True),
         Panel("View agreement – should stay high", {"view_agreement": ""}, percent=True),
         Panel("Neighbors kept – should rise", {"neighbors_kept": ""}, percent=True),

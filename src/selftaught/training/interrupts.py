@@ -1,6 +1,8 @@
 """Ctrl-C: finish the step, save, say how to go on. A second Ctrl-C stops at once."""
 
+import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -53,3 +55,5 @@ class Interrupts:
             raise KeyboardInterrupt
         if not self.asked:
             self.asked, self._asked_at = True, now
+            if sys.stderr.isatty():
+                os.write(sys.stderr.fileno(), b"\nstopping as soon as all is saved; once more stops at once\n")

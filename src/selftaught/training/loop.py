@@ -274,8 +274,8 @@ class Loop:
         pairs = zip(names, (recent.values or ())[-len(names) :], strict=False)
         losses = " ".join(f"{name} {value:.4f}" for name, value in pairs)
         return (
-            f"epoch {progress.epoch + 1}/{self.settings.epochs} step {progress.step}/{len(progress.plan)} {losses} "
-            f"{images:.0f} images/s, {duration(seconds)} left"
+            f"epoch {progress.epoch + 1}/{self.settings.epochs} step {progress.step}/{len(progress.plan)}, "
+            f"{duration(seconds)} left, {images:.0f} images/s, {losses}"  # a narrow terminal cuts off the end
         )
 
     def _stopped(self, progress: Progress, how: str) -> Interrupted:

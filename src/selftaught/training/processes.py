@@ -20,8 +20,8 @@ from lightning.fabric.strategies.ddp import DDPStrategy
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from selftaught.errors import Interrupted, SelftaughtError, UsageError, shown
-from selftaught.parallel import EndedElsewhere, connection_lost, exit_code, first_says, rank, world
+from selftaught.errors import EndedElsewhere, Interrupted, SelftaughtError, UsageError, shown
+from selftaught.parallel import connection_lost, exit_code, first_says, rank, world
 
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What a launcher tells each process."""

@@ -3,6 +3,7 @@
 import os
 import shlex
 import shutil
+from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,8 @@ from torch import nn
 from selftaught.allocator import reuse_memory
 from selftaught.data.sources import absolute
 from selftaught.embedder import Embedder, choose_device
-from selftaught.errors import Interrupted, UsageError, shown
+from selftaught.errors import Interrupted, SelftaughtError, UsageError, shown
+from selftaught.files import alone_in
 from selftaught.networks import Preprocessing
 from selftaught.parallel import barrier, first_decides, rank
 from selftaught.recipes import Settings, changed, from_saved
@@ -25,6 +27,8 @@ from selftaught.training.saved import SETTINGS, finished, read_settings, write_s
 from selftaught.training.semi import SUPERVISED, begun, first_stage
 from selftaught.training.snapshots import SNAPSHOTS
 from selftaught.training.stage import train_stage
+
+ALLOW = "--allow-skipped"
 
 
 def train(
@@ -85,7 +89,7 @@ def train(
     run, saved, requested = first_decides(partial(begin, allow_skipped, tensorboard, changes))
     reporter = Reporter(quiet or rank() > 0)
     try:
-        with Interrupts() as interrupts:
+        with alone_in(run) if rank() == 0 else nullcontext(), Interrupts() as interrupts:
             if saved["labeled"] is not None:
                 stage = first_decides(partial(first_stage, run, saved, requested))
                 if stage is not None:
@@ -156,4 +160,6 @@ def _explained(error: BaseException, run: Path, resumed: bool) -> BaseException:
         if begun(run):
             return Interrupted(f"stopped; go on with: {RESUME} {shlex.quote(shown(run))}")
         return Interrupted("stopped before training began: start it again with the same command")
+    if isinstance(error, SelftaughtError) and ALLOW in str(error) and begun(run):
+        return SelftaughtError(f"{error}: {RESUME} {shlex.quote(shown(run))} {ALLOW}")
     return error

@@ -152,7 +152,8 @@ class _Stage:
         _save(embedder, run)
         remove_features(run)
         last = progress.history[-1] if progress.history else progress.start
-        reporter.say(f"the model is in {shown(run)}: {signals_line(last)}")
+        gained = f" (before training {progress.start['recall@1']:.1%})" if "recall@1" in last else ""
+        reporter.say(f"the model is in {shown(run)}: {signals_line(last)}{gained}")
         return embedder
 
 
