@@ -8,6 +8,7 @@ from fake_train import write_run
 
 from conftest import draw_photos
 from selftaught.data.benchmarks import find_benchmark
+from selftaught.networks import backbones
 from selftaught.reproduce import inputs
 from selftaught.reproduce.estimate import Estimator, seconds_per_image
 from selftaught.reproduce.folders import note_failure
@@ -163,6 +164,19 @@ def test_an_estimate_before_any_job_comes_from_timed_steps(tmp_path: Path) -> No
     assert len(set(seconds)) == 1
     assert len(said) == 1, "timed once"
     assert 0 < seconds_per_image("small", torch.device("cpu")) < 10
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+def test_weights_of_the_hub_that_cannot_be_had_are_missing(
+    reachable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backbones, "hub_reachable", lambda: reachable)
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
+    backbones.weights_at_hand.cache_clear()
+    (job,) = plan("semi", tmp_path, tmp_path / "out", "ms-imagenet", seeds=1)[:1]
+    backbones.weights_at_hand.cache_clear()
+    told = [need for need in job.missing if "ImageNet weights of resnet50" in need]
+    assert bool(told) is not reachable
 
 
 def test_a_quick_job_needs_nothing_and_stays_in_its_folder(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import difflib
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,17 @@ def _pretrained_timm(name: str) -> Backbone:
     # The weights were made for pixels (x − 127) / 128.
     preprocessing = replace(backbone.preprocessing, mean=(127, 127, 127), std=(128, 128, 128), value_range=255)
     return replace(backbone, pretrained=True, preprocessing=preprocessing)
+
+
+@cache
+def weights_at_hand(name: str) -> bool:
+    """Whether the pretrained weights of one of timm's networks can be had: from the model hub, or fetched before."""
+    if hub_reachable():
+        return True
+    config = timm.get_pretrained_cfg(_timm_name(name))
+    files = ("model.safetensors", "pytorch_model.bin")
+    found = (huggingface_hub.try_to_load_from_cache(str(config and config.hf_hub_id), file) for file in files)
+    return any(isinstance(file, str) for file in found)
 
 
 def _timm(name: str, pretrained: bool, reason: str) -> Backbone:

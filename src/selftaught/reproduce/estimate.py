@@ -36,7 +36,8 @@ class Estimator:
         if done:
             return sum(run_seconds(job.folder) for job in done) / sum(job.work for job in done)
         if backbone not in self._timed:
-            self.say(f"timing {backbone} on {self.device} to estimate how long this takes")
+            network = "the default backbone" if backbone == "auto" else backbone
+            self.say(f"timing {network} on {self.device} to estimate how long this takes")
             self._timed[backbone] = seconds_per_image(backbone, self.device)
         return self._timed[backbone]
 

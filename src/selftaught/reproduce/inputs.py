@@ -6,11 +6,14 @@ from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import timm
+
 from selftaught.data.benchmarks import benchmark_of, check_benchmark, find_benchmark
 from selftaught.data.sources import open_images
 from selftaught.errors import UsageError, shown
 from selftaught.learners import METHODS
-from selftaught.networks.backbones import PUBLISHED
+from selftaught.networks.backbones import PUBLISHED, weights_at_hand
+from selftaught.networks.weights import OFFLINE_BACKBONE
 from selftaught.reproduce.quick import EMBEDDED
 from selftaught.reproduce.semi import PARTNERS
 from selftaught.reproduce.table import FOLDER, Row, Uses
@@ -63,7 +66,15 @@ def weights_for(row: Row, backbone: str, data: Path) -> str:
         if not backbone.startswith("resnet50"):
             raise UsageError(f"SwAV's weights are a ResNet50's, not those of {shown(backbone)}")
         return _weights_file(*SWAV_FILE, data)
-    return _weights_file(backbone, WEIGHT_FILES[backbone], data) if backbone in WEIGHT_FILES else "auto"
+    if backbone in WEIGHT_FILES:
+        return _weights_file(backbone, WEIGHT_FILES[backbone], data)
+    by_name = backbone not in ("auto", OFFLINE_BACKBONE) and timm.is_model(backbone.partition(".")[0])
+    if by_name and not weights_at_hand(backbone):
+        raise UsageError(
+            f"the ImageNet weights of {shown(backbone)} are not on this machine and the model hub cannot be reached: "
+            "fetch them once where it can"
+        )
+    return "auto"
 
 
 def check_packages(row: Row) -> None:
