@@ -50,15 +50,6 @@ def test_fast_training_learns_what_the_reference_learns(photos: Path, tmp_path: 
     assert losses["fast"] != losses["slow"]  # or one of them was not what it is called
 
 
-@pytest.mark.gpu
-def test_all_that_is_fast_on_a_gpu_learns_what_the_reference_learns(photos: Path, tmp_path: Path) -> None:
-    fast = {"precision": "bf16-mixed", "compile": True}
-    for name, more in {"slow": REFERENCE, "fast": fast}.items():
-        train(photos, out=tmp_path / name, epochs=3, quiet=True, device="cuda", **{**TINY, **more})
-    torch._dynamo.reset()
-    assert numbers(tmp_path / "fast")[::3] == pytest.approx(numbers(tmp_path / "slow")[::3], rel=3e-2)
-
-
 def test_a_compiler_that_fails_is_told_and_done_without(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
