@@ -27,7 +27,8 @@ def pairwise_similarity(teacher: Tensor, sigma: float = 3.0) -> Tensor:
     """
     t = F.normalize(teacher)
     cosine = t @ t.T
-    squared = (2 - cosine - cosine.T).clamp(min=0)
+    # A product of a matrix with its own transpose need not be symmetric to the last bit; a sum with the transpose is.
+    squared = (2 - (cosine + cosine.T)).clamp(min=0)
     return (squared / -sigma).exp().fill_diagonal_(1)
 
 
