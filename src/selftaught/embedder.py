@@ -22,7 +22,7 @@ from selftaught.data import Reader, Request, Skipped, Views, available_cores, fr
 from selftaught.data.passes import Advance
 from selftaught.errors import ImageError, SelftaughtError, UsageError, shown
 from selftaught.files import write_atomically
-from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, build_backbone
+from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, build_backbone, is_backbone
 from selftaught.networks.model import HEADS
 
 FORMAT = 1
@@ -60,11 +60,14 @@ class Embedder:
         """Load a run's model.
 
         Args:
-            run: the folder that ``train`` wrote.
+            run: the folder that ``train`` wrote, or a backbone's name: its pretrained features, pooled by their
+                average and compared by cosine, which is what a training must beat.
             device: "auto" takes a GPU if there is one.
             backbone: the module a run was trained with, if it was your own; its weights are overwritten.
         """
         folder = Path(run)
+        if backbone is None and not folder.exists() and is_backbone(str(run)):
+            return cls.plain(str(run), device)
         description = _read_description(folder)
         name = description["backbone"]
         if backbone is None and description["own_backbone"]:
@@ -74,7 +77,9 @@ class Embedder:
             )
         try:
             preprocessing = Preprocessing(**description["preprocessing"])
-            encoder = Encoder(backbone or build_backbone(name, "none").module, preprocessing)
+            encoder = Encoder(
+                backbone or build_backbone(name, "none").module, preprocessing, pooling=description["pooling"]
+            )
             head = HEADS[description["head"]](encoder.features, description["dim"])
             network = EmbeddingNetwork(encoder, {"f": head}, normalize=description["metric"] == "cosine")
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
@@ -85,6 +90,24 @@ class Embedder:
         except (OSError, safetensors.SafetensorError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise SelftaughtError(f"cannot load {shown(folder / WEIGHTS)}: {reason}") from None
+        return cls(network.to(choose_device(device)), description)
+
+    @classmethod
+    def plain(cls, name: str = "auto", device: str | torch.device = "auto") -> "Embedder":
+        """A pretrained backbone as it is: average pooling, vectors of length 1."""
+        built = build_backbone(name)
+        encoder = Encoder(built.module, built.preprocessing, pooling="avg")
+        network = EmbeddingNetwork(encoder, {"f": nn.Identity()}, normalize=True)
+        description = describe(
+            backbone=built.name,
+            own_backbone=False,
+            preprocessing=built.preprocessing,
+            dim=encoder.features,
+            head="none",
+            pooling="avg",
+            metric="cosine",
+            settings={"recipe": "none"},
+        )
         return cls(network.to(choose_device(device)), description)
 
     @property
@@ -186,7 +209,7 @@ class Embedder:
 
     def _views(self) -> Views:
         p = self.preprocessing
-        return Views(p.size, p.resize, p.squash)
+        return Views(p.size, p.use_resize, p.squash, use_size=p.use_size)
 
 
 def describe(
@@ -196,6 +219,7 @@ def describe(
     preprocessing: Preprocessing,
     dim: int,
     head: str = "linear",
+    pooling: str = "avg+max",
     metric: str = "euclidean",
     settings: dict[str, Any],
 ) -> dict[str, Any]:
@@ -206,6 +230,7 @@ def describe(
         "own_backbone": own_backbone,
         "dim": dim,
         "head": head,
+        "pooling": pooling,
         "metric": metric,
         "preprocessing": asdict(preprocessing),
         "recipe": settings["recipe"],
@@ -244,7 +269,7 @@ def _read_description(folder: Path) -> dict[str, Any]:
         hint = f"its training has not finished: selftaught train --resume {shown(folder)}" if begun else "it is no run"
         raise UsageError(f"there is no model in {shown(folder)}: {hint}")
     try:
-        description: dict[str, Any] = {"head": "linear"} | json.loads(file.read_text("utf-8"))
+        description: dict[str, Any] = {"head": "linear", "pooling": "avg+max"} | json.loads(file.read_text("utf-8"))
         kind, metric = description["format"], description["metric"]
         missing = {"backbone", "own_backbone", "dim", "preprocessing"} - set(description)
     except (ValueError, KeyError, TypeError, OSError):

@@ -90,7 +90,7 @@ def test_projector_has_orthogonal_layers_and_its_batch_norm_learns_beside_a_froz
 
 def test_every_kind_of_head_can_be_built_again_from_its_state() -> None:
     for kind, build in HEADS.items():
-        head, again = build(6, 4), build(6, 4)
+        head, again = build(6, 6), build(6, 6)
         head(torch.randn(5, 6))  # batch norm has seen something
         again.load_state_dict(head.state_dict())
         x = torch.randn(3, 6)
@@ -103,3 +103,12 @@ def test_backbone_and_heads_have_their_own_learning_rates() -> None:
     assert (backbone["lr"], heads["lr"]) == (0.1, 0.2)
     assert len(backbone["params"]) == 4
     assert len(heads["params"]) == 2
+
+
+def test_average_pooling_alone_leaves_the_maximum_out() -> None:
+    images = torch.randint(256, (2, 3, 32, 32), dtype=torch.uint8)
+    layer = nn.Conv2d(3, 6, 3)
+    average, both = (Encoder(layer, INPUT, pooling=pooling).eval() for pooling in ("avg", "avg+max"))
+    x = layer(INPUT(images))
+    torch.testing.assert_close(average(images), x.mean((2, 3)))
+    torch.testing.assert_close(both(images), x.mean((2, 3)) + x.amax((2, 3)))

@@ -38,7 +38,7 @@ class CachedReader:
     def __init__(self, views: Views, side: int, workers: int, device: torch.device, cache: Cache) -> None:
         self.views, self.side, self.device, self.cache = views, side, device, cache
         self.cutter = Cutter()
-        self._center, self._short = f"center {views.size} of {views.resize}", f"short side {side}"
+        self._center, self._short = f"center {views.use_size} of {views.resize}", f"short side {side}"
         self._loader = Loader(_Decoder(views, side), _collate, workers)
         self._known: dict[str, dict[str, int]] = {self._center: {}, self._short: {}}
         self._resident: dict[str, _Resident] = {}
@@ -184,7 +184,7 @@ class CachedReader:
             whole = piece.packed.sizes[piece.rows]
             boxes = np.concatenate([np.zeros_like(whole), whole], 1)[:, None]
             flips = np.zeros((len(whole), 1), bool)
-            count, size = 1, self.views.size if view == "center" else self.views.squash
+            count, size = 1, self.views.use_size if view == "center" else self.views.squash
         rows = np.repeat(piece.rows, count)
         images = self.cutter(piece.packed, rows, boxes.reshape(-1, 4), flips.reshape(-1), size)
         return Batch(images.unflatten(0, (-1, count)), piece.positions, piece.failures)
@@ -283,7 +283,7 @@ class _Decoder(Dataset[_Stored | str]):
             return str(error)
         if request.view == "center":
             pixels = self.views(image, "center")[0].permute(1, 2, 0).numpy()
-            return pixels, (self.views.size, self.views.size), stamp
+            return pixels, (self.views.use_size, self.views.use_size), stamp
         return np.asarray(shrunk(image, self.side)), image.size, stamp
 
 

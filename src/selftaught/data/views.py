@@ -15,15 +15,24 @@ TRIES = 10
 
 
 class Views:
-    """Turns an RGB image into uint8 views, each 3×size×size (or 3×squash×squash for "squash").
+    """Turns an RGB image into uint8 views.
 
-    - "center": short side to ``resize``, center crop of ``size``: how a finished model sees an image.
+    - "center": short side to ``resize``, center crop of ``use_size``: how a finished model sees an image.
     - "squash": the whole image, squashed to ``squash``×``squash``: how neighbors for batches are found.
-    - "random": two random resized crops, flipped or not, decided by ``seed`` alone: what training sees.
+    - "random": two random crops, resized to ``size``×``size``, flipped or not, as ``seed`` alone decides: what training
+      sees.
     """
 
-    def __init__(self, size: int, resize: int, squash: int, crop_scale: tuple[float, float] = (0.16, 1.0)) -> None:
+    def __init__(
+        self,
+        size: int,
+        resize: int,
+        squash: int,
+        crop_scale: tuple[float, float] = (0.16, 1.0),
+        use_size: int | None = None,
+    ) -> None:
         self.size, self.resize, self.squash, self.crop_scale = size, resize, squash, crop_scale
+        self.use_size = use_size or size
 
     def __call__(self, image: Image.Image, view: View, seed: int = 0) -> Tensor:
         """uint8, views×3×H×W: one view, or two for "random"."""
@@ -34,10 +43,10 @@ class Views:
         if view == "squash":
             return _tensor(image.resize((self.squash, self.squash), BILINEAR))[None]
         # The crop is taken in one step with the resize, so that a 10×30,000 strip does not become 256×768,000.
-        side = min(image.size) * self.size / self.resize
+        side = min(image.size) * self.use_size / self.resize
         left, top = (image.width - side) / 2, (image.height - side) / 2
         box = (left, top, left + side, top + side)
-        return _tensor(image.resize((self.size, self.size), BILINEAR, box=box))[None]
+        return _tensor(image.resize((self.use_size, self.use_size), BILINEAR, box=box))[None]
 
     def _cut(self, image: Image.Image, box: list[int], flip: bool) -> Tensor:
         left, top, right, bottom = box

@@ -1,6 +1,6 @@
 """Networks from images to embeddings, each with its preprocessing."""
 
-from selftaught.networks.backbones import Backbone, build_backbone
+from selftaught.networks.backbones import Backbone, build_backbone, is_backbone
 from selftaught.networks.model import EmbeddingNetwork, Encoder, linear_head, parameter_groups
 from selftaught.networks.preprocessing import Preprocessing
 
@@ -10,6 +10,7 @@ __all__ = [
     "Encoder",
     "Preprocessing",
     "build_backbone",
+    "is_backbone",
     "linear_head",
     "parameter_groups",
 ]

@@ -96,6 +96,13 @@ def build_backbone(name: str = "auto", weights: str = "auto") -> Backbone:
     return _loaded(backbone, read_state(path), path, f"weights from {shown(path)}")
 
 
+def is_backbone(name: str) -> bool:
+    """Whether :func:`build_backbone` knows a network of this name."""
+    if name.startswith(PREFIX):
+        return name.removeprefix(PREFIX) in torchvision_names()
+    return name in ("auto", "small", *CAFFE) or bool(timm.is_model(name))
+
+
 def _untrained(name: str) -> Backbone:
     reason = "random weights, as asked for"
     if name == "small":

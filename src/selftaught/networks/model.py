@@ -1,7 +1,7 @@
 """Backbone, pooling and heads."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,16 +11,27 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from selftaught.networks.preprocessing import Preprocessing
 from selftaught.retrieval.neighbors import full_precision
 
+Pooling = Literal["avg", "avg+max"]
+
 
 class Encoder(nn.Module):
-    """uint8 RGB images → pooled features: global average plus global maximum of the feature map.
+    """uint8 RGB images → pooled features: global average, or global average plus maximum, of the feature map.
 
     A backbone that gives vectors already is used as it is. With ``freeze_batch_norm``, batch-norm layers
     stay in eval mode and their scale and shift do not learn.
     """
 
-    def __init__(self, backbone: nn.Module, preprocessing: Preprocessing, freeze_batch_norm: bool = False) -> None:
+    def __init__(
+        self,
+        backbone: nn.Module,
+        preprocessing: Preprocessing,
+        freeze_batch_norm: bool = False,
+        pooling: Pooling = "avg+max",
+    ) -> None:
         super().__init__()
+        if pooling not in ("avg", "avg+max"):
+            raise ValueError(f'pooling must be "avg" or "avg+max", but is {pooling!r}')
+        self.pooling = pooling
         self.backbone = backbone.to(memory_format=torch.channels_last)
         self.preprocessing = preprocessing
         self.freeze_batch_norm = freeze_batch_norm
@@ -35,7 +46,9 @@ class Encoder(nn.Module):
             return full_precision(images)
         x = self.preprocessing(images).contiguous(memory_format=torch.channels_last)  # faster, on CPU and GPU alike
         x = full_precision(self.backbone(x))
-        return x if x.ndim == 2 else x.mean((2, 3)) + x.amax((2, 3))
+        if x.ndim == 2:
+            return x
+        return x.mean((2, 3)) if self.pooling == "avg" else x.mean((2, 3)) + x.amax((2, 3))
 
     def train(self, mode: bool = True) -> "Encoder":
         super().train(mode)
@@ -112,10 +125,18 @@ def batch_norm_mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(first, nn.BatchNorm1d(hidden), nn.ReLU(), linear_head(hidden, outputs))
 
 
+def no_head(features: int, dim: int) -> nn.Identity:
+    """The pooled features themselves, as they come."""
+    if features != dim:
+        raise ValueError(f"{features} features are no {dim} dimensions")
+    return nn.Identity()
+
+
 HEADS: dict[str, Callable[[int, int], nn.Module]] = {
     "linear": linear_head,
     "mlp": mlp_head,
     "projector": projector_head,
+    "none": no_head,
 }
 """Kinds of heads by name, so that a saved model can be built again."""
 

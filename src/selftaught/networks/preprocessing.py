@@ -1,5 +1,6 @@
 """What a backbone expects of its input; it travels with the model."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,12 +16,14 @@ class Preprocessing:
     """Pixels → input of a backbone.
 
     Args:
-        size: side of the square crop the network is trained and used with.
+        size: side of the square crop the network is trained with.
         mean, std: per channel, in the order of ``channels``, in units of ``value_range``.
         channels: order of the color channels.
         value_range: the value of a white pixel before ``mean`` and ``std`` are applied (1 or 255).
-        resize: what the short side is resized to before the center crop; by default ``size`` × 256/224.
+        resize: what the short side is resized to before a center crop of ``size``; by default ``size`` × 256/224.
         fixed_size: the network takes no other input size than ``size`` (vision transformers).
+        use_size: side of the center crop a finished model sees; by default ``size``. Random crops make things look
+            larger than they are, so a network trained with them does better at a larger size.
 
     Example:
         >>> Preprocessing(size=227, mean=(104, 117, 128), std=(1, 1, 1), channels="BGR", value_range=255).resize
@@ -34,21 +37,34 @@ class Preprocessing:
     value_range: float = 1.0
     resize: int = 0
     fixed_size: bool = False
+    use_size: int = 0
 
     def __post_init__(self) -> None:
-        if self.size < 1 or len(self.mean) != 3 or len(self.std) != 3 or 0 in self.std or self.value_range <= 0:
-            raise ValueError(f"preprocessing needs a size of at least 1 and three means and nonzero stds: {self}")
+        numbers = (*self.mean, *self.std, self.value_range)
+        good = len(self.mean) == len(self.std) == 3 and 0 not in self.std and all(map(math.isfinite, numbers))
+        if self.size < 1 or self.resize < 0 or self.use_size < 0 or self.value_range <= 0 or not good:
+            raise ValueError(f"preprocessing needs sizes of at least 1 and three means and nonzero stds: {self}")
         if self.channels not in ("RGB", "BGR"):
             raise ValueError(f'channels must be "RGB" or "BGR", but are {self.channels!r}')
         # Frozen, and read back from JSON as lists.
         object.__setattr__(self, "mean", tuple(map(float, self.mean)))
         object.__setattr__(self, "std", tuple(map(float, self.std)))
         object.__setattr__(self, "resize", self.resize or round(self.size * 256 / 224))
+        object.__setattr__(self, "use_size", self.use_size or self.size)
+        if self.fixed_size and self.use_size != self.size:
+            raise ValueError(
+                f"the network takes images of {self.size} pixels only, so it cannot be used at another size"
+            )
 
     @property
     def squash(self) -> int:
         """Side of the squashed whole image that neighbors for batches are found with."""
         return self.size if self.fixed_size else self.resize
+
+    @property
+    def use_resize(self) -> int:
+        """What the short side is resized to before the center crop of ``use_size``."""
+        return max(1, round(self.resize * self.use_size / self.size))
 
     def __call__(self, images: Tensor) -> Tensor:
         """uint8 RGB n×3×H×W → normalized float32, on the images' device."""

@@ -112,7 +112,7 @@ def choose_backbone(
 
 def make_reader(chosen: Settings, inputs: Preprocessing, root: Path, device: torch.device) -> ImageReader:
     """What reads the images below ``root``."""
-    views = Views(inputs.size, inputs.resize, inputs.squash, chosen.crop_scale)
+    views = Views(inputs.size, inputs.use_resize, inputs.squash, chosen.crop_scale, inputs.use_size)
     workers = chosen.workers or 0
     if chosen.input == "files":
         return Reader(views, workers, pin_memory=device.type == "cuda")

@@ -190,6 +190,7 @@ def _describe(saved: dict[str, Any], backbone: Backbone, learner: Learner, chose
         preprocessing=backbone.preprocessing,
         dim=chosen.dim,
         head=learner.head,
+        pooling=learner.network.encoder.pooling,
         metric="cosine" if learner.network.normalize else "euclidean",
         settings=asdict(chosen),
     )

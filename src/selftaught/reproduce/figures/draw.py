@@ -132,7 +132,7 @@ def _observe_all(
     teacher = last.teacher is not None
     steps = {e: cost(len(gallery), last.settings, vectors=e in shown_epochs, teacher=teacher) for e in epochs}
     p = last.preprocessing
-    reader = Reader(Views(p.size, p.resize, p.squash, last.settings.crop_scale), _workers(len(gallery)))
+    reader = Reader(Views(p.size, p.use_resize, p.squash, last.settings.crop_scale, p.use_size), _workers(len(gallery)))
     try:
         with reporter.work("embedding images with the networks of each epoch", sum(steps.values())) as tell:
             observer = Observer(gallery, reader, device, seed, lambda more: tell(more, ""))
