@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import selftaught
 from selftaught.data import Reader, Request, Skipped, Views, available_cores, from_array, open_image, to_rgb
 from selftaught.data.passes import Advance
-from selftaught.errors import ImageError, SelftaughtError, UsageError, shown
+from selftaught.errors import ImageError, SelftaughtError, UsageError, printable
 from selftaught.files import write_atomically
 from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, build_backbone, is_backbone
 from selftaught.networks.model import HEADS
@@ -72,7 +72,7 @@ class Embedder:
         name = description["backbone"]
         if backbone is None and description["own_backbone"]:
             raise UsageError(
-                f"the model in {shown(folder)} was trained with a backbone of your own, {shown(name)}: "
+                f"the model in {printable(folder)} was trained with a backbone of your own, {printable(name)}: "
                 "load it from Python with Embedder.load(run, backbone=module)"
             )
         try:
@@ -84,12 +84,12 @@ class Embedder:
             network = EmbeddingNetwork(encoder, {"f": head}, normalize=description["metric"] == "cosine")
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
-            raise SelftaughtError(f"{shown(folder / DESCRIPTION)} does not describe a model: {reason}") from None
+            raise SelftaughtError(f"{printable(folder / DESCRIPTION)} does not describe a model: {reason}") from None
         try:
             network.load_state_dict(load_file(folder / WEIGHTS))
         except (OSError, safetensors.SafetensorError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
-            raise SelftaughtError(f"cannot load {shown(folder / WEIGHTS)}: {reason}") from None
+            raise SelftaughtError(f"cannot load {printable(folder / WEIGHTS)}: {reason}") from None
         return cls(network.to(choose_device(device)), description)
 
     @classmethod
@@ -147,7 +147,7 @@ class Embedder:
             paths = [os.fspath(image) for image in images if isinstance(image, (str, os.PathLike))]
             vectors, skipped = self.encode_files(paths, batch_size)
             if skipped:
-                raise ImageError(f"cannot read {shown(skipped[0].path)}: {skipped[0].reason}")
+                raise ImageError(f"cannot read {printable(skipped[0].path)}: {skipped[0].reason}")
             return vectors
         views = self._views()
         parts = [torch.empty(0, self.dim)]
@@ -256,26 +256,30 @@ def choose_device(device: str | torch.device = "auto") -> torch.device:
             raise RuntimeError
         torch.empty(0, device=chosen)
     except RuntimeError:
-        raise UsageError(f"there is no device {shown(device)!r} here: use auto or {' or '.join(here)}") from None
+        raise UsageError(f"there is no device {printable(device)!r} here: use auto or {' or '.join(here)}") from None
     return chosen
 
 
 def _read_description(folder: Path) -> dict[str, Any]:
     file = folder / DESCRIPTION
     if not folder.is_dir():
-        raise UsageError(f"there is no run {shown(folder)}")
+        raise UsageError(f"there is no run {printable(folder)}")
     if not file.is_file():
         begun = (folder / "settings.json").is_file()
-        hint = f"its training has not finished: selftaught train --resume {shown(folder)}" if begun else "it is no run"
-        raise UsageError(f"there is no model in {shown(folder)}: {hint}")
+        hint = (
+            f"its training has not finished: selftaught train --resume {printable(folder)}" if begun else "it is no run"
+        )
+        raise UsageError(f"there is no model in {printable(folder)}: {hint}")
     try:
         description: dict[str, Any] = {"head": "linear", "pooling": "avg+max"} | json.loads(file.read_text("utf-8"))
         kind, metric = description["format"], description["metric"]
         missing = {"backbone", "own_backbone", "dim", "preprocessing"} - set(description)
     except (ValueError, KeyError, TypeError, OSError):
-        raise SelftaughtError(f"{shown(file)} is damaged: it does not describe a model") from None
+        raise SelftaughtError(f"{printable(file)} is damaged: it does not describe a model") from None
     if kind != FORMAT or metric not in METRICS or missing:
-        raise SelftaughtError(f"{shown(file)} was written by another version of selftaught, which this one cannot read")
+        raise SelftaughtError(
+            f"{printable(file)} was written by another version of selftaught, which this one cannot read"
+        )
     return description
 
 
@@ -286,5 +290,5 @@ def _as_image(image: ImageLike) -> Image.Image:
         try:
             return open_image(image)
         except ImageError as error:
-            raise ImageError(f"cannot read {shown(image)}: {error}") from None
+            raise ImageError(f"cannot read {printable(image)}: {error}") from None
     return from_array(np.asarray(image))

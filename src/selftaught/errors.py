@@ -38,7 +38,7 @@ class EndedElsewhere(SelftaughtError):
         self.exit_code = exit_code
 
 
-def shown(name: object) -> str:
+def printable(name: object) -> str:
     """A path or name on one line, whatever characters it has."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(name))
 
@@ -48,4 +48,4 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}"
-    return UsageError(f"unknown {kind} {shown(name)!r}: {hint}")
+    return UsageError(f"unknown {kind} {printable(name)!r}: {hint}")

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from selftaught.errors import SelftaughtError, UsageError, shown
+from selftaught.errors import SelftaughtError, UsageError, printable
 
 try:
     import fcntl
@@ -39,7 +39,9 @@ def write_atomically(
             _sync_folder(path.parent)
     except OSError as error:
         _discard(temporary)
-        raise SelftaughtError(f"cannot write {shown(path)}: {error.strerror or error}; the old file is kept") from error
+        raise SelftaughtError(
+            f"cannot write {printable(path)}: {error.strerror or error}; the old file is kept"
+        ) from error
     except BaseException:
         _discard(temporary)
         raise
@@ -50,14 +52,14 @@ def new_folder(path: Path, what: str, instead: str) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
-            raise UsageError(f"{what} {shown(path)} exists already and is not empty: {instead}")
+            raise UsageError(f"{what} {printable(path)} exists already and is not empty: {instead}")
         probe = path / TEMPORARY.format(name="probe", process=os.getpid())
         probe.touch()
         probe.unlink()
     except FileExistsError:
-        raise UsageError(f"{what} {shown(path)} is a file: {instead}") from None
+        raise UsageError(f"{what} {printable(path)} is a file: {instead}") from None
     except OSError as error:
-        raise UsageError(f"{what} {shown(path)} cannot be written to ({error.strerror}): {instead}") from None
+        raise UsageError(f"{what} {printable(path)} cannot be written to ({error.strerror}): {instead}") from None
 
 
 @contextmanager
@@ -71,7 +73,7 @@ def alone_in(folder: Path) -> Iterator[None]:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # gone with this process, and not its children's
         except (BlockingIOError, PermissionError):
-            raise UsageError(f"another process is at work in {shown(folder)}: wait until it has ended") from None
+            raise UsageError(f"another process is at work in {printable(folder)}: wait until it has ended") from None
         except OSError:
             pass
         try:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from selftaught.data import ImageFolder
 from selftaught.data.images import identity
-from selftaught.errors import ImageError, SelftaughtError, shown
+from selftaught.errors import ImageError, SelftaughtError, printable
 from selftaught.files import write_atomically
 
 FORMAT = 1
@@ -119,6 +119,6 @@ class Unfinished:
 
     def _failed(self, error: OSError) -> SelftaughtError:
         return SelftaughtError(
-            f"cannot write {shown(self.path)}: {error.strerror or error}; what is done is kept, "
+            f"cannot write {printable(self.path)}: {error.strerror or error}; what is done is kept, "
             "so mend it and give the same command again"
         )

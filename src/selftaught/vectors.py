@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from selftaught.embedder import WEIGHTS
-from selftaught.errors import SelftaughtError, UsageError, shown
+from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import write_atomically
 
 SUFFIXES = (".parquet", ".npy")
@@ -31,18 +31,18 @@ class Vectors:
 def check_target(path: Path) -> None:
     """An output that cannot be written is known before the work begins."""
     if path.suffix not in SUFFIXES:
-        raise UsageError(f"{shown(path)} must end in .parquet or .npy")
+        raise UsageError(f"{printable(path)} must end in .parquet or .npy")
     check_folder_of(path)
 
 
 def check_folder_of(path: Path) -> None:
     if path.is_dir():
-        raise UsageError(f"{shown(path)} is a folder; give the file to write")
+        raise UsageError(f"{printable(path)} is a folder; give the file to write")
     folder = path.absolute().parent
     if not folder.is_dir():
-        raise UsageError(f"there is no folder {shown(folder)} to write {shown(path.name)} into")
+        raise UsageError(f"there is no folder {printable(folder)} to write {printable(path.name)} into")
     if not os.access(folder, os.W_OK):
-        raise UsageError(f"the folder {shown(folder)} cannot be written to")
+        raise UsageError(f"the folder {printable(folder)} cannot be written to")
 
 
 def write_vectors(path: Path, content: Vectors) -> list[Path]:
@@ -85,7 +85,9 @@ def read_vectors(path: Path) -> Vectors:
         tensor = torch.from_numpy(np.array(vectors, dtype=np.float32))
         return Vectors(Path(notes["root"]), tuple(paths), tensor, notes["model"])
     except (OSError, ValueError, KeyError, TypeError):  # Arrow's errors are among these
-        raise SelftaughtError(f"{shown(path)} holds no vectors written by selftaught embed, or is damaged") from None
+        raise SelftaughtError(
+            f"{printable(path)} holds no vectors written by selftaught embed, or is damaged"
+        ) from None
 
 
 def model_id(run: Path) -> str:

@@ -24,10 +24,10 @@ from selftaught.unfinished import Unfinished, images_digest
 PROGRAM = """
 import time
 from selftaught import unfinished
-from selftaught.cli import using
+from selftaught.cli import model_commands
 from selftaught.cli.main import main
 unfinished.SAVE_INTERVAL = 0.0
-using.BATCH_SIZE = 3
+model_commands.BATCH_SIZE = 3
 save = unfinished.Unfinished.save
 def slowly(self):
     save(self)
@@ -62,7 +62,7 @@ def test_embedding_killed_and_interrupted_ends_with_the_same_bytes(
     call: Call, run: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calm, stopped = tmp_path / "calm.npy", tmp_path / "stopped.npy"
-    monkeypatch.setattr("selftaught.cli.using.BATCH_SIZE", 3)
+    monkeypatch.setattr("selftaught.cli.model_commands.BATCH_SIZE", 3)
     assert call("embed", run, images, "--out", calm)[0] == 0
     killed_after(6, tmp_path / "stopped.npy.partial.json", "embed", run, images, "--out", stopped)
     add = Unfinished.add

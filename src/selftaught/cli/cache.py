@@ -14,7 +14,7 @@ def list_collections() -> None:
     from rich.table import Table
 
     from selftaught.data.cache import LIMIT, PLACE, cache_root, collections, limit_of
-    from selftaught.errors import shown
+    from selftaught.errors import printable
 
     root, found = cache_root(), collections()
     if found:
@@ -23,25 +23,25 @@ def list_collections() -> None:
             table.add_column(column, justify="right")
         for held in found:
             used = time.strftime("%Y-%m-%d %H:%M", time.localtime(held.used))
-            table.add_row(shown(held.name), f"{held.bytes / 1e9:.2f} GB", used)
+            table.add_row(printable(held.name), f"{held.bytes / 1e9:.2f} GB", used)
         Console(soft_wrap=True).print(table)
     total = sum(held.bytes for held in found)
     limit = f"of at most {limit_of(root) / 1e9:.0f} GB" if root.is_dir() else "so far"
-    print(f"{total / 1e9:.2f} GB {limit} in {shown(root)} ({PLACE} sets another place, {LIMIT} another limit)")
+    print(f"{total / 1e9:.2f} GB {limit} in {printable(root)} ({PLACE} sets another place, {LIMIT} another limit)")
 
 
 @app.command()
 def clear() -> None:
     """Delete all decoded images, but for those that a run is using. They are decoded again when needed."""
     from selftaught.data.cache import cache_root, collections, delete
-    from selftaught.errors import SelftaughtError, shown
+    from selftaught.errors import SelftaughtError, printable
 
     found = collections()
     left = [held for held in found if not delete(held)]
     gone = sum(held.bytes for held in found if held not in left)
-    print(f"{gone / 1e9:.2f} GB deleted in {shown(cache_root())}")
+    print(f"{gone / 1e9:.2f} GB deleted in {printable(cache_root())}")
     if left:
         raise SelftaughtError(
             f"{len(left)} collections of decoded images are in use or cannot be deleted, such as that of "
-            f"{shown(left[0].name)}: try again when no training is running"
+            f"{printable(left[0].name)}: try again when no training is running"
         )

@@ -180,7 +180,7 @@ def evaluate(
     allow_skipped: AllowSkipped = False,
 ) -> None:
     """Measure a model on labeled images: Recall@k, MAP@R, R-Precision."""
-    from selftaught.cli.using import evaluate as measure
+    from selftaught.cli.model_commands import evaluate as measure
 
     measure(run, labeled, json, device, allow_skipped)
 
@@ -194,7 +194,7 @@ def embed(
     allow_skipped: AllowSkipped = False,
 ) -> None:
     """Write the embeddings of all images in a folder. The same command goes on where it was stopped."""
-    from selftaught.cli.using import embed as write
+    from selftaught.cli.model_commands import embed as write
 
     write(run, images, out, device, allow_skipped)
 
@@ -210,7 +210,7 @@ def search(
     allow_skipped: AllowSkipped = False,
 ) -> None:
     """Find the images nearest to a query, and show them on a contact sheet."""
-    from selftaught.cli.using import search as find
+    from selftaught.cli.model_commands import search as find
 
     find(run, query, within, k, out, device, allow_skipped)
 

@@ -33,11 +33,11 @@ def check(
     from rich.table import Table
 
     from selftaught.data import benchmark_of, check_benchmark
-    from selftaught.errors import SelftaughtError, shown
+    from selftaught.errors import SelftaughtError, printable
 
     benchmark = benchmark_of(name)
     place, checks = check_benchmark(name, root)
-    print(f"{benchmark.title} in {shown(place)}")
+    print(f"{benchmark.title} in {printable(place)}")
     table = Table("split", box=None, pad_edge=False)
     for column in ("images", "expected", "classes", "expected", "missing files"):
         table.add_column(column, justify="right")
@@ -49,7 +49,7 @@ def check(
     wrong: list[str] = []
     missing = checks[-1].missing  # of the split all
     if missing:
-        wrong.append(f"{len(missing)} listed files are missing, the first is {shown(missing[0])}")
+        wrong.append(f"{len(missing)} listed files are missing, the first is {printable(missing[0])}")
     differing = [row.split for row in checks if row.differs]
     if differing:
         wrong.append(f"the counts differ from the official ones in {', '.join(differing)}")

@@ -9,11 +9,11 @@ from PIL import Image
 from rich.console import Console
 from torch import Tensor
 
-from selftaught.cli.using import scores_table, title
+from selftaught.cli.model_commands import scores_table, title
 from selftaught.data import ImageFolder, find_images
 from selftaught.data.products import make_products
 from selftaught.embedder import Embedder
-from selftaught.errors import shown
+from selftaught.errors import printable
 from selftaught.files import new_folder, write_atomically
 from selftaught.report import Section, Tile, contact_sheet, retrieval_rows, write_page
 from selftaught.retrieval import nearest, score
@@ -45,7 +45,7 @@ def demo(out: Path, seed: int) -> None:
             out / "photos", products=PRODUCTS, photos=PHOTOS, progress=lambda _done, _total: tell(1, "")
         )
     products = find_images(unseen)
-    reporter.say(f"learning from the photos in {shown(photos)}, without labels")
+    reporter.say(f"learning from the photos in {printable(photos)}, without labels")
     before = train(photos, out=out / "start", seed=seed, quiet=True, **(SETTINGS | {"epochs": 0}))
     after = train(photos, out=out / "run", seed=seed, eval=unseen, **SETTINGS)
     vectors = {"before training": _embed(before, products), "after training": _embed(after, products)}
@@ -73,7 +73,7 @@ def demo(out: Path, seed: int) -> None:
     )
     Console(soft_wrap=True).print(scores_table(scores))
     print(summary)
-    print(f"picture: {shown(picture)}\npage:    {shown(page)}\nmodel:   {shown(out / 'run')}")
+    print(f"picture: {printable(picture)}\npage:    {printable(page)}\nmodel:   {printable(out / 'run')}")
     print(f"That took {duration(time.monotonic() - began)}.")
 
 

@@ -4,14 +4,14 @@ from pathlib import Path
 
 from selftaught.data.sources import open_images
 from selftaught.embedder import choose_device
-from selftaught.errors import UsageError, shown
+from selftaught.errors import UsageError, printable
 from selftaught.reproduce.figures import draw_figures
 from selftaught.training.progress import Reporter
 
 
 def figures(run: Path, data: str, out: Path | None, device: str, seed: int, allow_skipped: bool) -> None:
     if not run.is_dir():
-        raise UsageError(f"there is no run {shown(run)}")
+        raise UsageError(f"there is no run {printable(run)}")
     images = open_images(data, "test")
     written, left_out = draw_figures(
         run,
@@ -23,6 +23,6 @@ def figures(run: Path, data: str, out: Path | None, device: str, seed: int, allo
         reporter=Reporter(),
     )
     for path in written:
-        print(shown(path))
+        print(printable(path))
     for line in left_out:
         print(line)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from selftaught.embedder import choose_device
-from selftaught.errors import SelftaughtError, UsageError, shown
+from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.reproduce.cells import collect
 from selftaught.reproduce.estimate import Estimator
 from selftaught.reproduce.folders import failure, status
@@ -57,9 +57,9 @@ def reproduce(
     cells = collect(request)
     for dataset in table.columns:
         print(f"\n{DATASETS[dataset]}\n{plain(table, cells, dataset)}")
-    print(f"\nresults: {shown(place / MARKDOWN)} and {shown(place / JSON)}")
+    print(f"\nresults: {printable(place / MARKDOWN)} and {printable(place / JSON)}")
     if failed:
-        raise SelftaughtError(f"{failed} of {len(jobs)} jobs failed: {shown(place / MARKDOWN)} says why")
+        raise SelftaughtError(f"{failed} of {len(jobs)} jobs failed: {printable(place / MARKDOWN)} says why")
 
 
 def print_plan(table: Table, jobs: Sequence[Job], estimator: Estimator, data: Path) -> int:
@@ -91,6 +91,6 @@ def _state(job: Job, seconds: float, needs: Sequence[str]) -> str:
         return f"cannot be run, see {' '.join(f'[{needs.index(need) + 1}]' for need in job.missing)}"
     if state == "failed":
         sentence, final = failure(job.folder)
-        again = f"delete {shown(job.folder)}* to try again" if final else f"to run again, about {duration(seconds)}"
+        again = f"delete {printable(job.folder)}* to try again" if final else f"to run again, about {duration(seconds)}"
         return f"failed before ({sentence}); {again}"
     return f"{'to go on with' if state == 'begun' else 'to run'}, about {duration(seconds)}"

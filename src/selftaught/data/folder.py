@@ -10,7 +10,7 @@ from pathlib import Path
 
 from selftaught.data.images import EXTENSIONS
 from selftaught.data.members import Members, plain_files
-from selftaught.errors import SelftaughtError, UsageError, shown
+from selftaught.errors import SelftaughtError, UsageError, printable
 
 SKIPPED_LIMIT = 0.05
 RUN_FILES = {"settings.json", "checkpoint.pt"}
@@ -61,8 +61,8 @@ class ImageFolder:
         missing = [file for file in files if file not in position]
         if missing:
             raise SelftaughtError(
-                f"{len(missing)} images are no longer among those of {shown(self.root)}: "
-                f"the first is {shown(missing[0])}; put them back"
+                f"{len(missing)} images are no longer among those of {printable(self.root)}: "
+                f"the first is {printable(missing[0])}; put them back"
             )
         return self._at([position[file] for file in files])
 
@@ -71,20 +71,21 @@ class ImageFolder:
         if self.given is not None:
             if "" in self.given:
                 raise SelftaughtError(
-                    f"{self.given.count('')} of {len(self)} images in {shown(self.root)} have no label, the first is "
-                    f"{shown(self.files[self.given.index('')])}; give only images with labels here"
+                    f"{self.given.count('')} of {len(self)} images in {printable(self.root)} have "
+                    "no label, the first is "
+                    f"{printable(self.files[self.given.index('')])}; give only images with labels here"
                 )
             return self.given
         if self.members is not None:
             raise SelftaughtError(
-                f"the shards in {shown(self.root)} have no class folders: labels are a file KEY.cls beside each "
+                f"the shards in {printable(self.root)} have no class folders: labels are a file KEY.cls beside each "
                 "KEY.jpg, or else the names of the folders around the images inside the shards"
             )
         names: dict[str, str] = {}  # one text for all images of a class
         for file in self.files:
             if "/" not in file:
                 raise SelftaughtError(
-                    f"{shown(self.root)} has no class folders: {shown(file)} lies directly in it; "
+                    f"{printable(self.root)} has no class folders: {printable(file)} lies directly in it; "
                     "labels are the names of the folders around the images"
                 )
         first = (file.partition("/")[0] for file in self.files)
@@ -101,7 +102,8 @@ class ImageFolder:
         names = set(self.labels())
         if len(names) == 1:
             raise SelftaughtError(
-                f"all {len(self)} images in {shown(self.root)} are of one class ({shown(names.pop())}), so there is "
+                f"all {len(self)} images in {printable(self.root)} are of one class "
+                f"({printable(names.pop())}), so there is "
                 "nothing to measure; labels are the names of the folders directly in the folder that is given"
             )
 
@@ -118,9 +120,9 @@ def find_images(folder: str | os.PathLike[str]) -> ImageFolder:
     """All images below a folder, by extension; links are followed (each folder once), hidden files left out."""
     root = Path(folder)
     if not root.exists():
-        raise UsageError(f"there is no folder {shown(root)}")
+        raise UsageError(f"there is no folder {printable(root)}")
     if not root.is_dir():
-        raise UsageError(f"{shown(root)} is a file; give the folder of images")
+        raise UsageError(f"{printable(root)} is a file; give the folder of images")
     found: list[str] = []
     seen: set[tuple[int, int]] = set()
     todo = deque([("", str(root))])
@@ -144,15 +146,15 @@ def find_images(folder: str | os.PathLike[str]) -> ImageFolder:
                     elif os.path.splitext(name)[1].lower() in EXTENSIONS:  # noqa: PTH122
                         found.append(prefix + name)
         except OSError as error:
-            raise SelftaughtError(f"cannot read the folder {shown(place)}: {error.strerror}") from None
+            raise SelftaughtError(f"cannot read the folder {printable(place)}: {error.strerror}") from None
         if prefix and of_a_run == RUN_FILES:
             del found[before:]
             continue
         todo.extend((f"{prefix}{name}/", path) for _, name, path in sorted(folders))
     if not found:
-        shards = f"; its tar files are read as '{shown(root)}/*.tar', in quotes" if any(root.glob("*.tar")) else ""
+        shards = f"; its tar files are read as '{printable(root)}/*.tar', in quotes" if any(root.glob("*.tar")) else ""
         raise SelftaughtError(
-            f"there are no images in {shown(root)}: it needs files named {', '.join(sorted(EXTENSIONS))}{shards}"
+            f"there are no images in {printable(root)}: it needs files named {', '.join(sorted(EXTENSIONS))}{shards}"
         )
     found.sort()
     return ImageFolder(root, tuple(found))
@@ -181,11 +183,11 @@ def check_skipped(folder: ImageFolder, skipped: Sequence[Skipped], *, allow: boo
     """An error if nothing is left, or if more is unreadable than a few stray files would explain."""
     if len(skipped) == len(folder):
         raise SelftaughtError(
-            f"none of the {len(folder)} images in {shown(folder.root)} can be read: {_first(skipped)}"
+            f"none of the {len(folder)} images in {printable(folder.root)} can be read: {_first(skipped)}"
         )
     if not allow and len(skipped) > SKIPPED_LIMIT * len(folder):
         raise SelftaughtError(
-            f"{len(skipped)} of {len(folder)} images in {shown(folder.root)} cannot be read ({_first(skipped)}); "
+            f"{len(skipped)} of {len(folder)} images in {printable(folder.root)} cannot be read ({_first(skipped)}); "
             "mend or remove them, or pass --allow-skipped"
         )
 
@@ -216,4 +218,4 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _first(skipped: Sequence[Skipped]) -> str:
-    return f"the first is {shown(skipped[0].path)}: {skipped[0].reason}"
+    return f"the first is {printable(skipped[0].path)}: {skipped[0].reason}"

@@ -13,7 +13,7 @@ from selftaught.data.folder import ImageFolder
 from selftaught.data.images import EXTENSIONS
 from selftaught.data.members import Members
 from selftaught.data.tar import members
-from selftaught.errors import SelftaughtError, UsageError, shown
+from selftaught.errors import SelftaughtError, UsageError, printable
 
 ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 BRACES = re.compile(r"\{(?:(\d+)\.\.(\d+)|([^{}]*,[^{}]*))\}")
@@ -48,7 +48,9 @@ def expand(pattern: str) -> list[str]:
             else:
                 longer.append(name)
             if len(longer) > MOST_SHARDS:
-                raise UsageError(f"{shown(pattern)} stands for over {MOST_SHARDS} shards: make them fewer and larger")
+                raise UsageError(
+                    f"{printable(pattern)} stands for over {MOST_SHARDS} shards: make them fewer and larger"
+                )
         names = list(dict.fromkeys(longer))
     return names
 
@@ -61,7 +63,7 @@ def find_in_shards(pattern: str) -> ImageFolder:
         shards = list(threads.map(_read_shard, archives))
     if not any(shard.names for shard in shards):
         raise SelftaughtError(
-            f"there are no images in {shown(pattern)}: it needs members named {', '.join(sorted(EXTENSIONS))}"
+            f"there are no images in {printable(pattern)}: it needs members named {', '.join(sorted(EXTENSIONS))}"
         )
     inner = [os.path.relpath(archive, root).replace(os.sep, "/") for archive in archives]
     table = Members(tuple(inner), array("l"), array("q"), array("q"))
@@ -126,12 +128,12 @@ def _archives(pattern: str) -> list[str]:
         elif WILD.search(name):
             matches = sorted(glob.glob(name, recursive=True))  # noqa: PTH207, relative patterns stay relative
             if not matches:
-                raise UsageError(f"there is no shard that matches {shown(name)}")
+                raise UsageError(f"there is no shard that matches {printable(name)}")
             found |= dict.fromkeys(matches)
         else:
-            among = "" if len(names) == 1 else f", one of the {len(names)} of {shown(pattern)}"
+            among = "" if len(names) == 1 else f", one of the {len(names)} of {printable(pattern)}"
             hint = ": ranges are of numbers, as {000..127}, lists as {a,b}" if "{" in name else ""
-            raise UsageError(f"there is no shard {shown(name)}{among}{hint}")
+            raise UsageError(f"there is no shard {printable(name)}{among}{hint}")
     return list(found)
 
 

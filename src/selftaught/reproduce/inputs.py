@@ -10,7 +10,7 @@ import timm
 
 from selftaught.data.benchmarks import benchmark_of, check_benchmark, find_benchmark
 from selftaught.data.sources import open_images
-from selftaught.errors import UsageError, shown
+from selftaught.errors import UsageError, printable
 from selftaught.learners import METHODS
 from selftaught.networks.backbones import PUBLISHED, weights_at_hand
 from selftaught.networks.weights import OFFLINE_BACKBONE
@@ -54,7 +54,7 @@ def benchmark_source(name: str, data: Path) -> str:
     root = find_benchmark(name, data)
     if root is None:
         benchmark = benchmark_of(name)
-        raise UsageError(f"{benchmark.title} is not in {shown(data)}: it takes {benchmark.origin}")
+        raise UsageError(f"{benchmark.title} is not in {printable(data)}: it takes {benchmark.origin}")
     return f"{name}:{root}"
 
 
@@ -64,14 +64,15 @@ def weights_for(row: Row, backbone: str, data: Path) -> str:
         return "none"
     if row.weights == "swav":
         if not backbone.startswith("resnet50"):
-            raise UsageError(f"SwAV's weights are a ResNet50's, not those of {shown(backbone)}")
+            raise UsageError(f"SwAV's weights are a ResNet50's, not those of {printable(backbone)}")
         return _weights_file(*SWAV_FILE, data)
     if backbone in WEIGHT_FILES:
         return _weights_file(backbone, WEIGHT_FILES[backbone], data)
     by_name = backbone not in ("auto", OFFLINE_BACKBONE) and timm.is_model(backbone.partition(".")[0])
     if by_name and not weights_at_hand(backbone):
         raise UsageError(
-            f"the ImageNet weights of {shown(backbone)} are not on this machine and the model hub cannot be reached: "
+            f"the ImageNet weights of {printable(backbone)} are not on this machine and the model "
+            "hub cannot be reached: "
             "fetch them once where it can"
         )
     return "auto"
@@ -115,7 +116,9 @@ def _count(source: str, split: str) -> int:
 
 def _parted(data: Path) -> Path:
     if not all((data / part).is_dir() for part in ("train", "test")):
-        raise UsageError(f"{shown(data)} has no train/ and test/ with class folders in them: name a folder by --data")
+        raise UsageError(
+            f"{printable(data)} has no train/ and test/ with class folders in them: name a folder by --data"
+        )
     return data
 
 
@@ -126,6 +129,6 @@ def _weights_file(name: str, kinds: tuple[str, ...], data: Path) -> str:
             return str(file.absolute())
     others = " or ".join(f".{kind}" for kind in kinds[1:])
     raise UsageError(
-        f"there is no weights file {shown(data / 'weights' / name)}.{kinds[0]} (or {others}): "
+        f"there is no weights file {printable(data / 'weights' / name)}.{kinds[0]} (or {others}): "
         f"it takes {PUBLISHED.get(name, SWAV_PUBLISHED)}"
     )

@@ -12,7 +12,7 @@ import selftaught
 from selftaught import recipes
 from selftaught.data import available_cores
 from selftaught.embedder import choose_device
-from selftaught.errors import shown
+from selftaught.errors import printable
 from selftaught.reproduce.request import Request
 
 PACKAGES = ("torch", "torchvision", "timm", "lightning", "numpy")
@@ -24,8 +24,8 @@ def command(request: Request) -> str:
     if len(request.rows) < sum(row.settings is not None for row in request.table.rows):
         words += [word for row in request.rows for word in ("--rows", row.name)]
     if request.quick is None:
-        words += ["--data", shown(request.data)]
-    words += ["--out", shown(request.out), "--seeds", str(request.seeds)]
+        words += ["--data", printable(request.data)]
+    words += ["--out", printable(request.out), "--seeds", str(request.seeds)]
     for name, value in (("--epochs", request.epochs), ("--backbone", request.backbone)):
         words += [] if value is None else [name, str(value)]
     words += [] if request.device == "auto" else ["--device", request.device]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from selftaught.errors import SelftaughtError, UsageError, shown
+from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import new_folder, write_atomically
 from selftaught.recipes import Settings
 from selftaught.reproduce.protocol import settings_on
@@ -56,15 +56,15 @@ def check_begun(request: Request) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         if request.out.is_dir() and any(request.out.iterdir()):
             raise UsageError(
-                f"the folder {shown(request.out)} is not empty and holds no table: give another --out"
+                f"the folder {printable(request.out)} is not empty and holds no table: give another --out"
             ) from None
         return False
     except (ValueError, TypeError):
-        raise SelftaughtError(f"{shown(file)} is damaged: give another --out") from None
+        raise SelftaughtError(f"{printable(file)} is damaged: give another --out") from None
     for name, value in _options(request).items():
         if before.get(name) != value:
             raise UsageError(
-                f"{shown(request.out)} was begun with {_words(name, before.get(name))}, not with "
+                f"{printable(request.out)} was begun with {_words(name, before.get(name))}, not with "
                 f"{_words(name, value)}: give the same, or another --out"
             )
     return True
@@ -89,7 +89,7 @@ def _options(request: Request) -> dict[str, Any]:
 
 def _words(name: str, value: object) -> str:
     if name == "table":
-        return f"the table {shown(value)}"
+        return f"the table {printable(value)}"
     if name == "quick":
         return "--quick" if value else "the real data"
-    return f"--{name} {shown(value)}" if value is not None else f"the {name} of the recipe"
+    return f"--{name} {printable(value)}" if value is not None else f"the {name} of the recipe"

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from selftaught.errors import SelftaughtError, shown
+from selftaught.errors import SelftaughtError, printable
 from selftaught.files import write_atomically
 
 FORMAT = 2
@@ -68,10 +68,10 @@ def load_checkpoint(run: Path) -> tuple[dict[str, Any], Progress] | None:
         kind = content["format"]
     except Exception:  # whatever a damaged archive makes the reader say
         hint = f"delete it to go on from {CHECKPOINT}" if file.name == PARTIAL else "the run must be started again"
-        raise SelftaughtError(f"the checkpoint {shown(file)} is damaged and cannot be read: {hint}") from None
+        raise SelftaughtError(f"the checkpoint {printable(file)} is damaged and cannot be read: {hint}") from None
     if kind != FORMAT:
         raise SelftaughtError(
-            f"the checkpoint {shown(file)} has format {kind}, this version of selftaught reads format {FORMAT}: "
+            f"the checkpoint {printable(file)} has format {kind}, this version of selftaught reads format {FORMAT}: "
             "resume it with the version that wrote it"
         )
     saved = content.pop("progress")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.format import open_memmap
 
-from selftaught.errors import SelftaughtError, shown
+from selftaught.errors import SelftaughtError, printable
 from selftaught.files import write_atomically
 from selftaught.parallel import rank
 
@@ -72,7 +72,8 @@ class KeptFeatures:
     def _not_written(self, error: OSError) -> SelftaughtError:
         size = 4 * np.prod(self.shape, dtype=np.int64) / 2**20
         return SelftaughtError(
-            f"cannot keep the features in {shown(self.file)}: {error.strerror or error}; they take {size:.0f} MiB there"
+            f"cannot keep the features in {printable(self.file)}: {error.strerror or error}; they "
+            f"take {size:.0f} MiB there"
         )
 
 

@@ -13,7 +13,7 @@ from lightning.fabric import Fabric
 from torch import Tensor
 
 from selftaught.data import ImageFolder, ImageReader, Request, view_seed, view_seeds
-from selftaught.errors import Collapse, ImageError, Interrupted, SelftaughtError, UsageError, shown
+from selftaught.errors import Collapse, ImageError, Interrupted, SelftaughtError, UsageError, printable
 from selftaught.learners import Learner
 from selftaught.networks import parameter_groups
 from selftaught.parallel import agreed, any_asked, first_decides, rank, shard
@@ -78,7 +78,7 @@ class Loop:
         self.module, self.optimizer = fabric.setup(learner, optimizer)
         learner.train()
         self.saved_at = self.kept_at = time.monotonic()
-        self._command = f"selftaught train --resume {shlex.quote(shown(resumed_as or run))}"
+        self._command = f"selftaught train --resume {shlex.quote(printable(resumed_as or run))}"
 
     def begin(self) -> Progress:
         """The state before the first step."""
@@ -104,7 +104,7 @@ class Loop:
             self.learner.load_state_dict(state["learner"])
         except RuntimeError:
             raise UsageError(
-                f"the backbone is not the one that the checkpoint in {shown(self.run)} was made with"
+                f"the backbone is not the one that the checkpoint in {printable(self.run)} was made with"
             ) from None
         self.optimizer.load_state_dict(state["optimizer"])
         set_random_states(state["random"])  # last: whatever is built before draws from them
@@ -158,7 +158,7 @@ class Loop:
             if batch.failures:
                 position, reason = batch.failures[0]
                 path = self.images.path(int(progress.plan[step, own[position]]))
-                raise ImageError(f"{shown(path)} could be read before and cannot be now ({reason})")
+                raise ImageError(f"{printable(path)} could be read before and cannot be now ({reason})")
             losses = self._step(batch.images.to(device, non_blocking=True), plan[step])
             sums += losses
             progress.sums, progress.step = sums, step + 1
@@ -291,6 +291,6 @@ class Loop:
             rates += f" or head_lr (now {self.settings.head_lr:g})"
         return Collapse(
             f"training collapsed in epoch {progress.epoch + 1}: {problem}; the state after epoch {good} "
-            f"is kept in {shown(self.run)}; try a lower {rates}, a larger --batch-size, "
+            f"is kept in {printable(self.run)}; try a lower {rates}, a larger --batch-size, "
             "or pretrained weights"
         )

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from selftaught.data import ImageFolder, ImageReader, Request, Skipped, View, view_seed
 from selftaught.data.passes import embed_files
-from selftaught.errors import ImageError, SelftaughtError, shown
+from selftaught.errors import ImageError, SelftaughtError, printable
 from selftaught.learners import Learner
 from selftaught.parallel import collected, gather_rows, rank, shard, world
 from selftaught.retrieval import score
@@ -26,7 +26,9 @@ class Unreadable(ImageError):
 
     def __init__(self, images: ImageFolder, skipped: list[Skipped]) -> None:
         first = skipped[0]
-        super().__init__(f"{shown(images.root / first.path)} could be read before and cannot be now ({first.reason})")
+        super().__init__(
+            f"{printable(images.root / first.path)} could be read before and cannot be now ({first.reason})"
+        )
         self.images, self.skipped = images, skipped
 
 
@@ -86,7 +88,7 @@ class Measurements:
         try:
             return score(vectors, self.labeled.classes(), RECALLS).row()
         except ValueError as error:
-            raise SelftaughtError(f"{shown(self.labeled.root)} cannot be measured on: {error}") from None
+            raise SelftaughtError(f"{printable(self.labeled.root)} cannot be measured on: {error}") from None
 
     def _embed(
         self, images: ImageFolder, indices: Sequence[int], view: View, label: str, exact: bool = False

@@ -7,7 +7,7 @@ from typing import Any
 
 from selftaught.data.sources import absolute, open_images
 from selftaught.embedder import choose_device
-from selftaught.errors import UsageError, shown
+from selftaught.errors import UsageError, printable
 from selftaught.files import new_folder
 from selftaught.recipes import Settings, settings
 from selftaught.training.prepare import SKIPPED, class_numbers, open_training_images
@@ -45,6 +45,6 @@ def new_run(
     run = Path(out)
     if run.is_dir() and [entry.name for entry in run.iterdir()] == [SKIPPED]:  # of a try that failed
         (run / SKIPPED).unlink()
-    again = f", or go on with it: --resume {shown(run)}" if (run / SETTINGS).is_file() else ""
+    again = f", or go on with it: --resume {printable(run)}" if (run / SETTINGS).is_file() else ""
     new_folder(run, "the run folder", f"give another --out{again}")
     return run, saved, requested

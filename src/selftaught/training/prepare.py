@@ -21,7 +21,7 @@ from selftaught.data import (
     skipped_table,
 )
 from selftaught.data.sources import open_images
-from selftaught.errors import SelftaughtError, shown
+from selftaught.errors import SelftaughtError, printable
 from selftaught.files import write_atomically
 from selftaught.learners import METHODS
 from selftaught.networks import Backbone, Preprocessing, build_backbone
@@ -51,8 +51,8 @@ def class_numbers(images: ImageFolder, method: str) -> Tensor | None:
     alone = sorted(label for label, size in sizes.items() if size == 1)
     if alone:
         raise SelftaughtError(
-            f"{len(alone)} of {len(sizes)} classes in {shown(images.root)} have one image only, such as "
-            f"{shown(alone[0])}: learning from labels takes two or more of each; add some, or remove the class"
+            f"{len(alone)} of {len(sizes)} classes in {printable(images.root)} have one image only, such as "
+            f"{printable(alone[0])}: learning from labels takes two or more of each; add some, or remove the class"
         )
     numbers = {label: number for number, label in enumerate(sorted(sizes))}
     return torch.tensor([numbers.get(label, -1) for label in labels])
@@ -68,8 +68,8 @@ def listed_images(saved: dict[str, Any], progress: Progress | None) -> tuple[Ima
         gone = sorted(set(progress.files) - set(images.files))
         if gone:
             raise SelftaughtError(
-                f"{len(gone)} of the run's {len(progress.files)} images are gone from {shown(images.root)}, "
-                f"such as {shown(gone[0])}: bring them back to resume"
+                f"{len(gone)} of the run's {len(progress.files)} images are gone from {printable(images.root)}, "
+                f"such as {printable(gone[0])}: bring them back to resume"
             )
         return images.only(progress.files), labeled and labeled.only(progress.labeled)
     return images, labeled
@@ -87,7 +87,7 @@ class LeftOut:
         self.skipped += skipped
         if rank() == 0:
             write_atomically(self.run / SKIPPED, skipped_table(self.skipped))
-        self.reporter.say(f"{len(skipped)} images cannot be read and are left out: {shown(self.run / SKIPPED)}")
+        self.reporter.say(f"{len(skipped)} images cannot be read and are left out: {printable(self.run / SKIPPED)}")
         check_skipped(images, skipped, allow=self.allow)
         return images.without(skipped)
 

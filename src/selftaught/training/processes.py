@@ -20,7 +20,7 @@ from lightning.fabric.strategies.ddp import DDPStrategy
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from selftaught.errors import EndedElsewhere, Interrupted, SelftaughtError, UsageError, shown
+from selftaught.errors import EndedElsewhere, Interrupted, SelftaughtError, UsageError, printable
 from selftaught.parallel import connection_lost, exit_code, first_says, rank, world
 
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -129,7 +129,7 @@ def ending(error: BaseException, run: Path, begun: bool) -> BaseException:
     if connection_lost(error):
         if rank():
             return EndedElsewhere()
-        how = f"go on with: {RESUME} {shlex.quote(shown(run))}" if begun else "start again with the same command"
+        how = f"go on with: {RESUME} {shlex.quote(printable(run))}" if begun else "start again with the same command"
         error = SelftaughtError(f"another of the {world()} processes ended; {how}")
     patience = SAVING if isinstance(error, (Interrupted, KeyboardInterrupt)) else timedelta(seconds=3)
     if not isinstance(error, EndedElsewhere) and first_says(str(error), patience):

@@ -14,7 +14,7 @@ from torch import nn
 from selftaught.allocator import reuse_memory
 from selftaught.data.sources import absolute
 from selftaught.embedder import Embedder, choose_device
-from selftaught.errors import Interrupted, SelftaughtError, UsageError, shown
+from selftaught.errors import Interrupted, SelftaughtError, UsageError, printable
 from selftaught.files import alone_in
 from selftaught.networks import Preprocessing
 from selftaught.parallel import barrier, first_decides, rank
@@ -79,7 +79,7 @@ def train(
         8
     """
     if not isinstance(backbone, (str, nn.Module, type(None))):
-        raise UsageError(f"backbone must be a name or a module, but is {shown(backbone)}")
+        raise UsageError(f"backbone must be a name or a module, but is {printable(backbone)}")
     own = backbone if isinstance(backbone, nn.Module) else None
     if isinstance(backbone, str):
         changes["backbone"] = backbone
@@ -130,10 +130,10 @@ def _begin(
         saved = read_settings(run)
         saved["allow_skipped"] |= allow_skipped
         if not begun(run) and finished(run):
-            raise UsageError(f"{shown(run)} is finished and has kept no checkpoint: there is nothing to resume")
+            raise UsageError(f"{printable(run)} is finished and has kept no checkpoint: there is nothing to resume")
         requested = changed(from_saved(saved["requested"]), changes)
         if own is not None and not saved["own_backbone"]:
-            raise UsageError(f"{shown(run)} has a backbone by name: leave the module out")
+            raise UsageError(f"{printable(run)} has a backbone by name: leave the module out")
         check_device(choose_device(requested.device))
     else:
         run, saved, requested = new_run(images, labeled, unlabeled, out, recipe, changes)
@@ -146,7 +146,9 @@ def _begin(
         }
         write_settings(run, saved)
     if own is None and saved["own_backbone"]:
-        raise UsageError(f"{shown(run)} has a backbone of your own: resume it with train(resume=…, backbone=module)")
+        raise UsageError(
+            f"{printable(run)} has a backbone of your own: resume it with train(resume=…, backbone=module)"
+        )
     return run, saved, requested
 
 
@@ -158,8 +160,8 @@ def _explained(error: BaseException, run: Path, resumed: bool) -> BaseException:
         (run / SETTINGS).unlink(missing_ok=True)
     if isinstance(error, (Interrupted, KeyboardInterrupt)) and RESUME not in str(error):
         if begun(run):
-            return Interrupted(f"stopped; go on with: {RESUME} {shlex.quote(shown(run))}")
+            return Interrupted(f"stopped; go on with: {RESUME} {shlex.quote(printable(run))}")
         return Interrupted("stopped before training began: start it again with the same command")
     if isinstance(error, SelftaughtError) and ALLOW in str(error) and begun(run):
-        return SelftaughtError(f"{error}: {RESUME} {shlex.quote(shown(run))} {ALLOW}")
+        return SelftaughtError(f"{error}: {RESUME} {shlex.quote(printable(run))} {ALLOW}")
     return error

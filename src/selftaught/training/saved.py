@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from selftaught.embedder import DESCRIPTION
-from selftaught.errors import SelftaughtError, UsageError, shown
+from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import write_atomically
 from selftaught.networks import Preprocessing
 from selftaught.recipes import from_saved
@@ -23,7 +23,9 @@ def read_settings(run: Path) -> dict[str, Any]:
     """What a run was started with; one sentence if that is not to be had."""
     file = run / SETTINGS
     if not file.is_file():
-        raise UsageError(f"there is no run to resume in {shown(run)}: start one with selftaught train PHOTOS --out RUN")
+        raise UsageError(
+            f"there is no run to resume in {printable(run)}: start one with selftaught train PHOTOS --out RUN"
+        )
     try:
         saved: dict[str, Any] = json.loads(file.read_text("utf-8", "surrogateescape"))
         from_saved(saved["requested"])
@@ -35,7 +37,7 @@ def read_settings(run: Path) -> dict[str, Any]:
             raise KeyError
     except (ValueError, KeyError, TypeError):
         raise SelftaughtError(
-            f"{shown(file)} is damaged or from another version: the run must be started again"
+            f"{printable(file)} is damaged or from another version: the run must be started again"
         ) from None
     return saved
 

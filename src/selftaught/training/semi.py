@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from selftaught.errors import SelftaughtError, shown
+from selftaught.errors import SelftaughtError, printable
 from selftaught.parallel import first_decides
 from selftaught.recipes import Settings, from_saved
 from selftaught.training.checkpoint import CHECKPOINT, load_checkpoint
@@ -56,7 +56,8 @@ def _read_start(run: Path) -> Start:
     state = load_checkpoint(stage)
     if state is None:
         raise SelftaughtError(
-            f"the supervised stage in {shown(stage)} has no checkpoint left: delete {shown(run)} and start again"
+            f"the supervised stage in {printable(stage)} has no checkpoint left: delete "
+            f"{printable(run)} and start again"
         )
     prefix = "network."
     learner = state[0]["learner"]

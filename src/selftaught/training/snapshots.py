@@ -10,7 +10,7 @@ import safetensors
 import torch
 from safetensors.torch import load_file, save
 
-from selftaught.errors import SelftaughtError, shown
+from selftaught.errors import SelftaughtError, printable
 from selftaught.files import write_atomically
 from selftaught.learners import STML, Learner
 from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, build_backbone
@@ -43,7 +43,7 @@ def write_snapshot(run: Path, epoch: int, learner: Learner) -> None:
     try:
         (run / SNAPSHOTS).mkdir(exist_ok=True)
     except OSError as error:
-        raise SelftaughtError(f"cannot make the folder {shown(run / SNAPSHOTS)}: {error.strerror}") from None
+        raise SelftaughtError(f"cannot make the folder {printable(run / SNAPSHOTS)}: {error.strerror}") from None
     about = {"head": learner.head, "normalize": str(learner.network.normalize)}
     write_atomically(_file(run, epoch), save(state, metadata=about))
 
@@ -78,7 +78,7 @@ def load_snapshot(run: Path, epoch: int, device: torch.device) -> Snapshot:
         return Snapshot(networks["student"], networks.get("teacher"), from_saved(saved["settings"]), preprocessing)
     except (OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise SelftaughtError(f"cannot load the networks in {shown(file)}: {reason}") from None
+        raise SelftaughtError(f"cannot load the networks in {printable(file)}: {reason}") from None
 
 
 def _file(run: Path, epoch: int) -> Path:

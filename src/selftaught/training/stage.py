@@ -9,7 +9,7 @@ from torch import nn
 
 from selftaught.data import CachedReader, ImageFolder
 from selftaught.embedder import Embedder, choose_device, describe
-from selftaught.errors import Collapse, shown
+from selftaught.errors import Collapse, printable
 from selftaught.files import remove_leftovers
 from selftaught.learners import Learner, build_learner
 from selftaught.networks import Backbone, EmbeddingNetwork, Encoder, Preprocessing
@@ -153,7 +153,7 @@ class _Stage:
         remove_features(run)
         last = progress.history[-1] if progress.history else progress.start
         gained = f" (before training {progress.start['recall@1']:.1%})" if "recall@1" in last else ""
-        reporter.say(f"the model is in {shown(run)}: {signals_line(last)}{gained}")
+        reporter.say(f"the model is in {printable(run)}: {signals_line(last)}{gained}")
         return embedder
 
 
@@ -176,7 +176,7 @@ def _note(
     }
     write_settings(run, saved)
     places = [saved[name] for name in ("images", "labeled", "unlabeled") if saved[name] is not None]
-    reporter.say(f"{count} images in {' and '.join(map(shown, places))}")
+    reporter.say(f"{count} images in {' and '.join(map(printable, places))}")
     if chosen.method != "stml":
         reporter.say(f"  method {chosen.method}")
     for choice in choices:

@@ -8,7 +8,7 @@ import numpy as np
 
 from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed
 from selftaught.data.benchmarks.index import has_files
-from selftaught.errors import SelftaughtError, UsageError, shown
+from selftaught.errors import SelftaughtError, UsageError, printable
 
 TRAIN_CLASSES = 98
 INDEX = "cars_annos.mat"
@@ -32,7 +32,7 @@ def _images(folder: Path) -> list[Listed]:
         ]
     except (KeyError, ValueError, TypeError, IndexError) as error:
         raise SelftaughtError(
-            f"{shown(folder / INDEX)} does not list cars by relative_im_path, class and class_names "
+            f"{printable(folder / INDEX)} does not list cars by relative_im_path, class and class_names "
             f"({' '.join(str(error).split())}): get {CARS.origin}"
         ) from None
 
@@ -46,7 +46,7 @@ def _read_mat(file: Path) -> Any:
         return loadmat(file, squeeze_me=True, variable_names=["annotations", "class_names"])
     except Exception as error:  # scipy raises all sorts of things on damaged files
         raise SelftaughtError(
-            f"{shown(file)} cannot be read ({' '.join(str(error).split())}): get {CARS.origin}"
+            f"{printable(file)} cannot be read ({' '.join(str(error).split())}): get {CARS.origin}"
         ) from None
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed
 from selftaught.data.folder import find_images
-from selftaught.errors import SelftaughtError, shown
+from selftaught.errors import SelftaughtError, printable
 
 FORM = re.compile(r"(\d+)/(\d+)/.+")
 
@@ -32,7 +32,7 @@ def _images(folder: Path) -> list[Listed]:
         match = FORM.fullmatch(file)
         if match is None:
             raise SelftaughtError(
-                f"{shown(file)} in {shown(folder / 'image')} lies outside the numbered folders "
+                f"{printable(file)} in {printable(folder / 'image')} lies outside the numbered folders "
                 "MAKE/MODEL/YEAR of CompCars: take it out"
             )
         make, model = map(int, match.groups())

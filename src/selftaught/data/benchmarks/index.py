@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from selftaught.errors import SelftaughtError, shown
+from selftaught.errors import SelftaughtError, printable
 
 
 def has_files(folder: Path, *names: str) -> bool:
@@ -15,7 +15,7 @@ def read_lines(file: Path) -> list[str]:
     try:
         return file.read_text("utf-8", errors="surrogateescape").splitlines()
     except OSError as error:
-        raise SelftaughtError(f"cannot read {shown(file)}: {error.strerror}") from None
+        raise SelftaughtError(f"cannot read {printable(file)}: {error.strerror}") from None
 
 
 def read_rows(file: Path, pattern: str, example: str, header: str | None = None) -> list[tuple[str, ...]]:
@@ -42,7 +42,8 @@ def read_images(folder: Path, key: str, examples: tuple[str, str]) -> list[tuple
     for image, path in read_rows(index, rf"({key})\s+([^/]+/.+)", examples[0]):
         if image not in class_of:
             raise SelftaughtError(
-                f"{shown(classes)} has no class for image {shown(image)} of {index.name}: unpack the archive again"
+                f"{printable(classes)} has no class for image {printable(image)} of {index.name}: "
+                "unpack the archive again"
             )
         images.append((image, path, class_of[image]))
     return images
@@ -50,6 +51,6 @@ def read_images(folder: Path, key: str, examples: tuple[str, str]) -> list[tuple
 
 def _malformed(file: Path, number: int, line: str, example: str) -> SelftaughtError:
     return SelftaughtError(
-        f"line {number} of {shown(file)} is {shown(line[:80])!r}, but should be like {example!r}: "
+        f"line {number} of {printable(file)} is {printable(line[:80])!r}, but should be like {example!r}: "
         "unpack the archive again"
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed
 from selftaught.data.benchmarks.index import has_files, read_images, read_rows
-from selftaught.errors import SelftaughtError, shown
+from selftaught.errors import SelftaughtError, printable
 
 KEY = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 SAMPLE = "0000139e-21dc-4d0c-bfe1-4cae3c85c829"
@@ -36,7 +36,9 @@ def _images(folder: Path) -> list[Listed]:
     images = []
     for key, path, number in read_images(folder, KEY, EXAMPLES):
         if parts and key not in parts:
-            raise SelftaughtError(f"{shown(split)} has no line for image {key} of images.txt: unpack the archive again")
+            raise SelftaughtError(
+                f"{printable(split)} has no line for image {key} of images.txt: unpack the archive again"
+            )
         images.append(Listed(f"images/{path}", f"{number:04d}{names.get(number, '')}", parts.get(key, "")))
     return images
 

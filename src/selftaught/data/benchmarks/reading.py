@@ -8,7 +8,7 @@ from pathlib import Path
 from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed
 from selftaught.data.benchmarks.registry import benchmark_of, locate
 from selftaught.data.folder import ImageFolder
-from selftaught.errors import SelftaughtError, UsageError, shown, unknown
+from selftaught.errors import SelftaughtError, UsageError, printable, unknown
 
 SPLITS = ("train", "test", "all", "train-a", "train-b")
 
@@ -47,14 +47,14 @@ def read_benchmark(name: str, root: str | os.PathLike[str], split: str | None = 
     if not chosen:
         there = [option for option in SPLITS if choose(listed, option)]
         raise UsageError(
-            f"{benchmark.title} in {shown(place)} has no images in split {split!r}: "
+            f"{benchmark.title} in {printable(place)} has no images in split {split!r}: "
             + (f"choose from {', '.join(there)}" if there else f"what it takes is {benchmark.origin}")
         )
     gone = missing_files(place, (image.file for image in chosen))
     if gone:
         raise SelftaughtError(
-            f"{len(gone)} of {len(chosen)} images of {benchmark.title} are not in {shown(place)}: "
-            f"the first is {shown(gone[0])}; what it takes is {benchmark.origin}"
+            f"{len(gone)} of {len(chosen)} images of {benchmark.title} are not in {printable(place)}: "
+            f"the first is {printable(gone[0])}; what it takes is {benchmark.origin}"
         )
     return ImageFolder(place, tuple(image.file for image in chosen), tuple(image.label for image in chosen))
 
@@ -82,7 +82,7 @@ def list_images(benchmark: Benchmark, place: Path) -> list[Listed]:
     for image in listed:
         if image.file in seen:
             raise SelftaughtError(
-                f"the index of {benchmark.title} in {shown(place)} has {shown(image.file)} twice: "
+                f"the index of {benchmark.title} in {printable(place)} has {printable(image.file)} twice: "
                 f"what it takes is {benchmark.origin}"
             )
         seen.add(image.file)

@@ -11,7 +11,7 @@ from selftaught.data.benchmarks.cub import CUB
 from selftaught.data.benchmarks.nabirds import NABIRDS
 from selftaught.data.benchmarks.parts import PARTED
 from selftaught.data.benchmarks.sop import SOP
-from selftaught.errors import SelftaughtError, UsageError, shown, unknown
+from selftaught.errors import SelftaughtError, UsageError, printable, unknown
 
 BENCHMARKS = {benchmark.name: benchmark for benchmark in (CUB, CARS, SOP, NABIRDS, COMPCARS, PARTED)}
 
@@ -46,20 +46,20 @@ def locate(benchmark: Benchmark, root: Path) -> Path:
         SelftaughtError: says what ``root`` holds instead, or what was looked for and where a person gets it.
     """
     if not root.exists():
-        raise UsageError(f"there is no folder {shown(root)} to hold {benchmark.title}")
+        raise UsageError(f"there is no folder {printable(root)} to hold {benchmark.title}")
     if not root.is_dir():
-        raise UsageError(f"{shown(root)} is a file; give the folder of {benchmark.title}, unpacked")
+        raise UsageError(f"{printable(root)} is a file; give the folder of {benchmark.title}, unpacked")
     place = _place(benchmark, root)
     if place is not None:
         return place
     for other in BENCHMARKS.values():
         if other.holds(root) or (other.inner and other.holds(root / other.inner)):
             raise SelftaughtError(
-                f"{shown(root)} holds {other.title} ({other.name}), not {benchmark.title}: "
+                f"{printable(root)} holds {other.title} ({other.name}), not {benchmark.title}: "
                 f"name it {other.name}, or give the folder of {benchmark.title}"
             )
     raise SelftaughtError(
-        f"{shown(root)} does not hold {benchmark.title}: neither it nor a folder directly in it has "
+        f"{printable(root)} does not hold {benchmark.title}: neither it nor a folder directly in it has "
         f"{benchmark.signature}; what it takes is {benchmark.origin}"
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from selftaught.data import ImageFolder, Reader, Views, available_cores, check_skipped, unreadable
-from selftaught.errors import SelftaughtError, UsageError, shown
+from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.reproduce.figures.auroc import draw_auroc
 from selftaught.reproduce.figures.cases import draw_cases
 from selftaught.reproduce.figures.gallery import Gallery
@@ -72,7 +72,7 @@ def draw_figures(
     reporter = reporter or Reporter(quiet=True)
     epochs = kept(run)
     if not epochs:
-        raise SelftaughtError(f"{shown(run)} has kept no networks to draw figures from: {HOW}")
+        raise SelftaughtError(f"{printable(run)} has kept no networks to draw figures from: {HOW}")
     Gallery(images).check()
     gallery = _readable(images, allow_skipped, reporter)
     last = load_snapshot(run, epochs[-1], device)
@@ -81,7 +81,7 @@ def draw_figures(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"{shown(out)} cannot be the folder of figures ({error.strerror}): give another --out"
+            f"{printable(out)} cannot be the folder of figures ({error.strerror}): give another --out"
         ) from None
     seen = _observe_all(run, epochs, last, gallery, device, seed, reporter)
     written = []
@@ -113,7 +113,7 @@ def _readable(images: ImageFolder, allow_skipped: bool, reporter: Reporter) -> G
         skipped = unreadable(images, _workers(len(images)), lambda more: tell(more, ""))
     if skipped:
         check_skipped(images, skipped, allow=allow_skipped)
-        reporter.say(f"left out {len(skipped)} images that cannot be read, such as {shown(skipped[0].path)}")
+        reporter.say(f"left out {len(skipped)} images that cannot be read, such as {printable(skipped[0].path)}")
     gallery = Gallery(images.without(skipped))
     gallery.check()
     return gallery

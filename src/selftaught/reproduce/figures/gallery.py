@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from selftaught.data import ImageFolder
-from selftaught.errors import SelftaughtError, shown
+from selftaught.errors import SelftaughtError, printable
 
 
 def evenly(count: int, of: int) -> list[int]:
@@ -77,6 +77,6 @@ class Gallery:
         sizes = self._sizes
         if len(sizes) < 2 or max(sizes.values()) < 2:
             raise SelftaughtError(
-                f"figures need at least two classes, one of them with two images, but {shown(self.images.root)} "
+                f"figures need at least two classes, one of them with two images, but {printable(self.images.root)} "
                 f"has {len(self)} images of {len(sizes)} classes"
             )

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from selftaught.data import Reader, Request, View, view_seed
 from selftaught.data.passes import embed_files
-from selftaught.errors import ImageError, SelftaughtError, shown
+from selftaught.errors import ImageError, SelftaughtError, printable
 from selftaught.method.batches import neighbor_batches
 from selftaught.networks import EmbeddingNetwork
 from selftaught.recipes import Settings
@@ -93,7 +93,7 @@ class Observer:
         )
         if failures:
             index, reason = failures[0]
-            raise ImageError(f"{shown(requests[index].path)} could be read before and cannot be now ({reason})")
+            raise ImageError(f"{printable(requests[index].path)} could be read before and cannot be now ({reason})")
         return heads
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from selftaught.data import ImageFolder, Skipped, check_skipped, skipped_table
 from selftaught.data.sources import open_images
 from selftaught.embedder import BATCH_SIZE, Embedder
-from selftaught.errors import Interrupted, SelftaughtError, UsageError, shown
+from selftaught.errors import Interrupted, SelftaughtError, UsageError, printable
 from selftaught.files import write_atomically
 from selftaught.report import Tile, contact_sheet
 from selftaught.retrieval import nearest, score
@@ -43,7 +43,7 @@ def evaluate(run: Path, labeled: str, target: Path | None, device: str, allow_sk
     try:
         scores = score(vectors, labels)
     except ValueError as error:
-        raise SelftaughtError(f"{shown(labeled)} cannot be scored: {error}") from None
+        raise SelftaughtError(f"{printable(labeled)} cannot be scored: {error}") from None
     row: dict[str, object] = {**scores.row()}
     row |= {"images": len(images), "classes": max(labels) + 1, "queries": scores.queries}
     row |= {"excluded": scores.excluded, "skipped": [vars(entry) for entry in skipped]}
@@ -68,9 +68,9 @@ def embed(run: Path, folder: str, out: Path, device: str, allow_skipped: bool) -
     so_far = Unfinished(out, model=model, images=images_digest(images), dim=embedder.dim, batch_size=BATCH_SIZE)
     reporter = Reporter()
     if so_far.given_up:
-        reporter.say(f"{shown(so_far.path)} is of other images or another model: started over")
+        reporter.say(f"{printable(so_far.path)} is of other images or another model: started over")
     if so_far.done:
-        reporter.say(f"going on with {shown(so_far.path)}: {so_far.done} of {len(images)} images are done")
+        reporter.say(f"going on with {printable(so_far.path)}: {so_far.done} of {len(images)} images are done")
     with closing(so_far):
         _embed_rest(embedder, images, so_far, reporter)
         skipped = [Skipped(images.files[index], reason) for index, reason in so_far.failures]
@@ -82,7 +82,7 @@ def embed(run: Path, folder: str, out: Path, device: str, allow_skipped: bool) -
             write_atomically(table, skipped_table(skipped))
             written.append(table)
         so_far.remove()
-    print(f"{len(images)} vectors of size {embedder.dim} written to {', '.join(shown(path) for path in written)}")
+    print(f"{len(images)} vectors of size {embedder.dim} written to {', '.join(printable(path) for path in written)}")
 
 
 def _embed_rest(embedder: Embedder, images: ImageFolder, so_far: Unfinished, reporter: Reporter) -> None:
@@ -108,27 +108,29 @@ def _embed_rest(embedder: Embedder, images: ImageFolder, so_far: Unfinished, rep
 def search(run: Path, query: Path, within: Path, k: int, out: Path, device: str, allow_skipped: bool) -> None:
     check_folder_of(out)
     if query.is_dir():
-        raise UsageError(f"the query {shown(query)} is a folder; give an image")
+        raise UsageError(f"the query {printable(query)} is a folder; give an image")
     embedder = Embedder.load(run, device)
     asked = embedder.encode([query])
     if within.is_file() and within.suffix in SUFFIXES:
         known = read_vectors(within)
         if known.model != model_id(run):
-            raise UsageError(f"{shown(within)} was made with another model than {shown(run)}: embed the images again")
+            raise UsageError(
+                f"{printable(within)} was made with another model than {printable(run)}: embed the images again"
+            )
     else:
         images, vectors, _ = embed_folder(embedder, open_images(within, "all"), allow_skipped)
         known = Vectors(images.root, images.files, vectors, "")
     found = _neighbors(known, asked, query, k)
     if not found:
-        raise SelftaughtError(f"there is nothing in {shown(within)} besides the query itself")
+        raise SelftaughtError(f"there is nothing in {printable(within)} besides the query itself")
     row = [Tile(query, "query", "query"), *(Tile(known.root / path, f"{d:.3f} · {path}") for path, d in found)]
     rows = [row[start : start + 6] for start in range(0, len(row), 6)]
     sheet = contact_sheet(rows)
     kind = "JPEG" if out.suffix.lower() in (".jpg", ".jpeg") else "PNG"
     write_atomically(out, lambda file: sheet.save(file, kind))
     for rank, (path, distance) in enumerate(found, 1):
-        print(f"{rank:3d}  {distance:9.4f}  {shown(known.root / path)}")
-    print(f"contact sheet: {shown(out)}")
+        print(f"{rank:3d}  {distance:9.4f}  {printable(known.root / path)}")
+    print(f"contact sheet: {printable(out)}")
 
 
 def _neighbors(known: Vectors, asked: Tensor, query: Path, k: int) -> list[tuple[str, float]]:
@@ -163,7 +165,7 @@ def _report_skipped(images: ImageFolder, skipped: Sequence[Skipped], allow: bool
         return
     check_skipped(images, skipped, allow=allow)
     for entry in skipped[:10]:
-        reporter.say(f"left out {shown(entry.path)}: {entry.reason}")
+        reporter.say(f"left out {printable(entry.path)}: {entry.reason}")
     if len(skipped) > 10:
         reporter.say(f"left out {len(skipped) - 10} more images that cannot be read")
 
