@@ -3,6 +3,7 @@
 from selftaught.networks.backbones import Backbone, build_backbone, is_backbone
 from selftaught.networks.model import EmbeddingNetwork, Encoder, linear_head, parameter_groups
 from selftaught.networks.preprocessing import Preprocessing
+from selftaught.networks.whitening import fit_whitening
 
 __all__ = [
     "Backbone",
@@ -10,6 +11,7 @@ __all__ = [
     "Encoder",
     "Preprocessing",
     "build_backbone",
+    "fit_whitening",
     "is_backbone",
     "linear_head",
     "parameter_groups",

@@ -1,0 +1,51 @@
+"""Whitening: a linear layer under which features vary alike in all directions."""
+
+import torch
+from torch import Tensor
+
+LEAST_VARIANCE = 1e-4
+"""Directions with less than this share of the largest variance are noise, which whitening would make large."""
+ROWS = 4096
+"""How many rows are turned into float64 at a time."""
+
+
+def fit_whitening(features: Tensor, dim: int, alpha: float = 0.5) -> tuple[Tensor, Tensor]:
+    """A linear layer that turns features to their ``dim`` main directions and evens out the variance along them.
+
+    Args:
+        features: n×F, of the images to fit on.
+        dim: at most F.
+        alpha: how much of the differences in variance is taken away: 0 only rotates, 1 whitens fully. At the default
+            the standard deviation σ of a direction becomes √σ, up to a common factor.
+
+    Returns:
+        The weight dim×F and the bias dim, for ``weight @ x + bias``, centered on the features' mean. Rows for
+        directions in which the features hardly vary are 0. Give the result length 1 before comparing.
+
+    Example:
+        >>> weight, bias = fit_whitening(torch.randn(100, 16), 8)
+        >>> weight.shape, bias.shape
+        (torch.Size([8, 16]), torch.Size([8]))
+    """
+    if features.ndim != 2 or len(features) < 2:
+        raise ValueError(f"whitening is fitted on n×F features of at least 2 images, not on {tuple(features.shape)}")
+    if not 1 <= dim <= features.shape[1]:
+        raise ValueError(f"dim must be between 1 and the {features.shape[1]} features, but is {dim}")
+    if not features.isfinite().all():
+        raise ValueError("whitening cannot be fitted on features with infinite or undefined values")
+    blocks = features.detach().cpu().split(ROWS)
+    mean = torch.stack([block.double().sum(0) for block in blocks]).sum(0) / len(features)
+    covariance = torch.zeros(len(mean), len(mean), dtype=torch.float64)
+    for block in blocks:
+        centered = block.double() - mean
+        covariance.addmm_(centered.T, centered)
+    variances, directions = torch.linalg.eigh(covariance / (len(features) - 1))
+    variances, directions = variances.flip(0)[:dim], directions.flip(1)[:, :dim]
+    kept = (variances > 0) & (variances >= LEAST_VARIANCE * variances[0])
+    if not kept.any():
+        raise ValueError("all features are equal, so there is nothing to whiten")
+    # An eigenvector is known up to its sign only: its largest entry is made positive.
+    directions = directions * directions.gather(0, directions.abs().argmax(0, keepdim=True)).sign()
+    scale = torch.where(kept, variances / variances[kept].mean(), 1).pow(-alpha / 2) * kept
+    weight = scale[:, None] * directions.T
+    return weight.to(features), (-weight @ mean).to(features)
