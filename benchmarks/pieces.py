@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from selftaught.data import CachedReader, ImageFolder, ImageReader, Request, view_seeds
+from selftaught.data import CachedReader, ImageFolder, ImageReader, ViewRequest, view_seeds
 from selftaught.learners import STML
 from selftaught.method import MovingAverage
 from selftaught.networks import Backbone, Encoder, parameter_groups
@@ -166,7 +166,7 @@ class Pieces:
         finally:
             reader.close()
 
-    def _requests(self, steps: int, whole: bool = False) -> Iterator[list[Request]]:
+    def _requests(self, steps: int, whole: bool = False) -> Iterator[list[ViewRequest]]:
         """Batches of random images, or of all in order."""
         size, count = self.rows // 2, len(self.images)
         generator = torch.Generator().manual_seed(0)
@@ -174,12 +174,12 @@ class Pieces:
             drawn = torch.randint(count, (size,), generator=generator)
             chosen = range(step * size, min(count, (step + 1) * size)) if whole else drawn.tolist()
             seeds = view_seeds(len(chosen), step)
-            yield [Request(self.images.path(i), "random", seed) for i, seed in zip(chosen, seeds, strict=True)]
+            yield [ViewRequest(self.images.path(i), "random", seed) for i, seed in zip(chosen, seeds, strict=True)]
 
     def _reader(self) -> ImageReader:
         reader = make_reader(self.settings, self.inputs, self.images.root, self.device)
         if isinstance(reader, CachedReader) and self.device.type == "cuda":
-            reader.cutter.compile()
+            reader.crop_resizer.compile()
         return reader
 
     def _random(self, count: int, size: int) -> Tensor:

@@ -28,8 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from selftaught.data import Cache, CachedReader, Request, Views, find_images, view_seeds
-from selftaught.data.images import identity
+from selftaught.data import CachedReader, DecodedCache, ViewRequest, Views, find_images, identity, view_seeds
 from selftaught.method import random_batches
 from selftaught.retrieval import approximate_nearest, nearest, recall_against_exact, recall_at_k
 
@@ -138,7 +137,7 @@ def listing(files: int) -> Listed:
         times.append(time.perf_counter())
         assert len(images) == files
         with tempfile.TemporaryDirectory() as cache:
-            reader = CachedReader(Views(224, 256, 256), 336, 0, torch.device("cpu"), Cache(folder, Path(cache)))
+            reader = CachedReader(Views(224, 256, 256), 336, 0, torch.device("cpu"), DecodedCache(folder, Path(cache)))
             pixel = np.zeros((1, 1, 3), np.uint8)
             for number in range(files):  # as if decoded before
                 image = images.path(number)
@@ -150,7 +149,7 @@ def listing(files: int) -> Listed:
             asked = 0
             for step, batch in enumerate(random_batches(files, 120, torch.Generator()).tolist()):
                 seeds = view_seeds(len(batch), 0, 0, step)
-                requests = [Request(images.path(i), "random", seed) for i, seed in zip(batch, seeds, strict=True)]
+                requests = [ViewRequest(images.path(i), "random", seed) for i, seed in zip(batch, seeds, strict=True)]
                 assert min(reader._find("short side 336", requests)) >= 0
                 asked += len(requests)
             times.append(time.perf_counter())

@@ -33,8 +33,7 @@ from authors import Authors
 from pieces import Pieces
 
 from selftaught.cli.demo import SETTINGS as DEMO
-from selftaught.data import ImageFolder, available_cores, find_images
-from selftaught.data.products import make_products
+from selftaught.data import ImageFolder, available_cores, find_images, make_products
 from selftaught.errors import Interrupted, SelftaughtError
 from selftaught.networks import build_backbone
 from selftaught.recipes import settings as settings_of

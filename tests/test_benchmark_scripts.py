@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from selftaught.data.products import make_products
+from selftaught.data import make_products
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 

@@ -18,8 +18,17 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 import selftaught
-from selftaught.data import Reader, Request, Skipped, Views, available_cores, from_array, open_image, to_rgb
-from selftaught.data.passes import Advance
+from selftaught.data import (
+    Advance,
+    FileReader,
+    Skipped,
+    ViewRequest,
+    Views,
+    available_cores,
+    from_array,
+    open_image,
+    to_rgb,
+)
 from selftaught.errors import ImageError, SelftaughtError, UsageError, printable
 from selftaught.files import write_atomically
 from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, build_backbone, is_backbone
@@ -183,8 +192,8 @@ class Embedder:
             the rest.
         """
         rest = iter(paths)
-        batches = iter(lambda: [Request(path, "center") for path in islice(rest, batch_size)], [])
-        reader = Reader(self._views(), 0 if count < FEW_IMAGES else min(8, available_cores()))
+        batches = iter(lambda: [ViewRequest(path, "center") for path in islice(rest, batch_size)], [])
+        reader = FileReader(self._views(), 0 if count < FEW_IMAGES else min(8, available_cores()))
         try:
             for batch in reader.read(batches):
                 vectors = torch.empty(0, self.dim)

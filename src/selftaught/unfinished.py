@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from selftaught.data import ImageFolder
-from selftaught.data.images import identity
+from selftaught.data import ImageFolder, identity
 from selftaught.errors import ImageError, SelftaughtError, printable
 from selftaught.files import write_atomically
 

@@ -4,7 +4,7 @@ import pytest
 
 from conftest import TINY, Call
 from selftaught import train
-from selftaught.data import Cache
+from selftaught.data import DecodedCache
 
 
 def test_decoded_images_are_listed_and_deleted(
@@ -25,7 +25,7 @@ def test_decoded_images_are_listed_and_deleted(
 
 def test_decoded_images_in_use_are_kept(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SELFTAUGHT_CACHE", str(tmp_path))
-    cache = Cache("some photos")
+    cache = DecodedCache("some photos")
     code, _, err = call("cache", "clear")
     assert (code, "some photos: try again when no training is running" in err) == (1, True)
     cache.close()

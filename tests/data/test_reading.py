@@ -7,8 +7,8 @@ from PIL import Image
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
-from selftaught.data import Reader, Request, Views, find_images, unreadable, view_seed
-from selftaught.data.views import random_boxes, uniforms
+from selftaught.data import FileReader, ViewRequest, Views, find_images, unreadable, view_seed
+from selftaught.data.crop_boxes import random_boxes, uniforms
 
 VIEWS = Views(size=32, resize=36, squash=36)
 
@@ -115,15 +115,15 @@ def test_seeds_of_neighboring_keys_differ() -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_reader_serves_pass_after_pass_in_order(photos: Path, workers: int) -> None:
     images = find_images(photos)
-    reader = Reader(VIEWS, workers)
-    requests = [Request(images.path(i), "center") for i in range(len(images))]
+    reader = FileReader(VIEWS, workers)
+    requests = [ViewRequest(images.path(i), "center") for i in range(len(images))]
     try:
         for size in (5, 24):
             batches = list(reader.read([requests[s : s + size] for s in range(0, 24, size)]))
             got = torch.cat([batch.images for batch in batches])
             expected = torch.stack([VIEWS(Image.open(request.path), "center") for request in requests])
             assert torch.equal(got, expected)
-        (batch,) = reader.read([[Request(request.path, "random", 3) for request in requests]])
+        (batch,) = reader.read([[ViewRequest(request.path, "random", 3) for request in requests]])
         assert batch.images.shape == (24, 2, 3, 32, 32)
     finally:
         reader.close()
@@ -132,10 +132,14 @@ def test_a_reader_serves_pass_after_pass_in_order(photos: Path, workers: int) ->
 def test_a_reader_leaves_out_what_it_cannot_read(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.jpg").write_text("no")
     good = find_images(photos).path(0)
-    requests = [Request(good, "center"), Request(str(tmp_path / "bad.jpg"), "center"), Request(good, "center")]
-    (batch,) = Reader(VIEWS).read([requests])
+    requests = [
+        ViewRequest(good, "center"),
+        ViewRequest(str(tmp_path / "bad.jpg"), "center"),
+        ViewRequest(good, "center"),
+    ]
+    (batch,) = FileReader(VIEWS).read([requests])
     assert (batch.positions, [position for position, _ in batch.failures]) == ([0, 2], [1])
-    (batch,) = Reader(VIEWS).read([requests[1:2]])
+    (batch,) = FileReader(VIEWS).read([requests[1:2]])
     assert len(batch.images) == 0
 
 

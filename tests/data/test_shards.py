@@ -11,8 +11,8 @@ from PIL import Image
 
 from selftaught.data import ImageFolder, Skipped, absolute, find_images, joined, open_image, open_images
 from selftaught.data.images import identity
-from selftaught.data.members import Member
 from selftaught.data.shards import expand
+from selftaught.data.tar_index import Member
 from selftaught.errors import ImageError, SelftaughtError, UsageError
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}

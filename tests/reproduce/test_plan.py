@@ -7,7 +7,7 @@ import torch
 from fake_train import write_run
 
 from conftest import draw_photos
-from selftaught.data.benchmarks import find_benchmark
+from selftaught.data import find_benchmark
 from selftaught.networks import backbones
 from selftaught.reproduce import inputs
 from selftaught.reproduce.estimate import Estimator, seconds_per_image

@@ -2,9 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from selftaught.data import find_images
-from selftaught.data.products import make_products
-from selftaught.data.sources import open_images
+from selftaught.data import find_images, make_products, open_images
 from selftaught.reproduce.quick import Quick
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from conftest import TINY, draw_photos
 from selftaught import Embedder, train
-from selftaught.data import Batch, ImageFolder, Reader, Request, Views, find_images, view_seed
+from selftaught.data import Batch, FileReader, ImageFolder, ViewRequest, Views, find_images, view_seed
 from selftaught.errors import Interrupted, SelftaughtError
 from selftaught.networks import Encoder, build_backbone
 from selftaught.retrieval import score
@@ -39,14 +39,14 @@ class CountingSource:
     def __init__(self, encoder: Encoder, interrupts: Interrupts, stop_after: int | None = None) -> None:
         p = encoder.preprocessing
         self.reader, self.interrupts, self.stop_after = (
-            Reader(Views(p.size, p.resize, p.squash)),
+            FileReader(Views(p.size, p.resize, p.squash)),
             interrupts,
             stop_after,
         )
-        self.asked: list[Request] = []
+        self.asked: list[ViewRequest] = []
         self.batches = 0
 
-    def read(self, batches: Iterable[list[Request]]) -> Iterator[Batch]:
+    def read(self, batches: Iterable[list[ViewRequest]]) -> Iterator[Batch]:
         for batch in batches:
             self.asked += batch
             self.batches += 1
@@ -82,7 +82,7 @@ def reader_of(
 
 
 def ask(reader: FeatureReader, images: ImageFolder, view: Any, seed: int = 0) -> Tensor:
-    (batch,) = reader.read([[Request(images.path(i), view, seed) for i in range(len(images))]])
+    (batch,) = reader.read([[ViewRequest(images.path(i), view, seed) for i in range(len(images))]])
     assert batch.positions == list(range(len(images)))
     assert not batch.failures
     return batch.images
@@ -95,9 +95,9 @@ def test_kept_features_are_those_of_the_encoder_in_eval_mode(photos: Path, tmp_p
     assert encoder.training
     encoder.eval()
     for view in ("squash", "center"):
-        views = next(source.reader.read([[Request(images.path(i), view) for i in range(len(images))]]))
+        views = next(source.reader.read([[ViewRequest(images.path(i), view) for i in range(len(images))]]))
         torch.testing.assert_close(found[view], encoder(views.images[:, 0])[:, None])
-    looks = [[Request(images.path(0), "random", view_seed(0, 0, look))] for look in range(VIEWS // 2)]
+    looks = [[ViewRequest(images.path(0), "random", view_seed(0, 0, look))] for look in range(VIEWS // 2)]
     all_views = encoder(torch.cat([batch.images[0] for batch in source.reader.read(looks)]))
     assert all((row - all_views).norm(dim=1).min() < 1e-4 for row in found["random"][0])
     assert found["random"].shape == (24, 2, encoder.features)

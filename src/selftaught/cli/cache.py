@@ -13,7 +13,7 @@ def list_collections() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from selftaught.data.cache import LIMIT, PLACE, cache_root, collections, limit_of
+    from selftaught.data.decoded_cache import LIMIT, PLACE, cache_root, collections, limit_of
     from selftaught.errors import printable
 
     root, found = cache_root(), collections()
@@ -33,7 +33,7 @@ def list_collections() -> None:
 @app.command()
 def clear() -> None:
     """Delete all decoded images, but for those that a run is using. They are decoded again when needed."""
-    from selftaught.data.cache import cache_root, collections, delete
+    from selftaught.data.decoded_cache import cache_root, collections, delete
     from selftaught.errors import SelftaughtError, printable
 
     found = collections()

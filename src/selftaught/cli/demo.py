@@ -10,8 +10,7 @@ from rich.console import Console
 from torch import Tensor
 
 from selftaught.cli.model_commands import scores_table, title
-from selftaught.data import ImageFolder, find_images
-from selftaught.data.products import make_products
+from selftaught.data import ImageFolder, find_images, make_products
 from selftaught.embedder import Embedder
 from selftaught.errors import printable
 from selftaught.files import new_folder, write_atomically

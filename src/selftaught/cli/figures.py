@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from selftaught.data.sources import open_images
+from selftaught.data import open_images
 from selftaught.embedder import choose_device
 from selftaught.errors import UsageError, printable
 from selftaught.reproduce.figures import draw_figures

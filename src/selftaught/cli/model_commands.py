@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from selftaught.data import ImageFolder, Skipped, check_skipped, skipped_table
-from selftaught.data.sources import open_images
+from selftaught.data import ImageFolder, Skipped, check_skipped, open_images, skipped_table
 from selftaught.embedder import BATCH_SIZE, Embedder
 from selftaught.errors import Interrupted, SelftaughtError, UsageError, printable
 from selftaught.files import write_atomically

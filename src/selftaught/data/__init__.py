@@ -10,38 +10,50 @@ from selftaught.data.benchmarks import (
     find_benchmark,
     read_benchmark,
 )
-from selftaught.data.cache import Cache
-from selftaught.data.cached import CachedReader
+from selftaught.data.cached_reader import CachedReader
+from selftaught.data.crop_boxes import view_seed, view_seeds
+from selftaught.data.decoded_cache import DecodedCache
+from selftaught.data.device_crops import CropResizer, Packed
+from selftaught.data.embed_files import Advance, embed_files
+from selftaught.data.file_reader import FileReader, unreadable
 from selftaught.data.folder import ImageFolder, Skipped, check_skipped, find_images, joined, skipped_table
-from selftaught.data.images import from_array, open_image, to_rgb
-from selftaught.data.reader import Batch, ImageReader, Reader, Request, available_cores, unreadable
+from selftaught.data.images import from_array, identity, open_image, to_rgb
+from selftaught.data.loader import available_cores
+from selftaught.data.products import make_products
+from selftaught.data.requests import Batch, ImageReader, View, ViewRequest
 from selftaught.data.sources import absolute, open_images
-from selftaught.data.views import View, Views, view_seed, view_seeds
+from selftaught.data.views import Views
 
 __all__ = [
     "BENCHMARKS",
     "SPLITS",
+    "Advance",
     "Batch",
     "Benchmark",
-    "Cache",
     "CachedReader",
+    "CropResizer",
+    "DecodedCache",
+    "FileReader",
     "ImageFolder",
     "ImageReader",
-    "Reader",
-    "Request",
+    "Packed",
     "Skipped",
     "SplitCheck",
     "View",
+    "ViewRequest",
     "Views",
     "absolute",
     "available_cores",
     "benchmark_of",
     "check_benchmark",
     "check_skipped",
+    "embed_files",
     "find_benchmark",
     "find_images",
     "from_array",
+    "identity",
     "joined",
+    "make_products",
     "open_image",
     "open_images",
     "read_benchmark",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from selftaught.data.images import EXTENSIONS
-from selftaught.data.members import Members, plain_files
+from selftaught.data.tar_index import TarIndex, plain_files
 from selftaught.errors import SelftaughtError, UsageError, printable
 
 SKIPPED_LIMIT = 0.05
@@ -36,7 +36,7 @@ class ImageFolder:
     root: Path
     files: tuple[str, ...]
     given: tuple[str, ...] | None = None
-    members: Members | None = field(default=None, hash=False)
+    members: TarIndex | None = field(default=None, hash=False)
 
     def __len__(self) -> int:
         return len(self.files)

@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
-from selftaught.data.members import Member, find_member, read_member
+from selftaught.data.tar_index import Member, find_member, read_member
 from selftaught.errors import ImageError
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"})

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from selftaught.data.folder import ImageFolder
 from selftaught.data.images import EXTENSIONS
-from selftaught.data.members import Members
 from selftaught.data.tar import members
+from selftaught.data.tar_index import TarIndex
 from selftaught.errors import SelftaughtError, UsageError, printable
 
 ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
@@ -66,7 +66,7 @@ def find_in_shards(pattern: str) -> ImageFolder:
             f"there are no images in {printable(pattern)}: it needs members named {', '.join(sorted(EXTENSIONS))}"
         )
     inner = [os.path.relpath(archive, root).replace(os.sep, "/") for archive in archives]
-    table = Members(tuple(inner), array("l"), array("q"), array("q"))
+    table = TarIndex(tuple(inner), array("l"), array("q"), array("q"))
     for number, shard in enumerate(shards):
         table.archive.extend([number] * len(shard.names))
         table.offsets.extend(shard.offsets)

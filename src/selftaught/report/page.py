@@ -10,7 +10,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from selftaught.data.images import open_image, to_rgb
+from selftaught.data import open_image, to_rgb
 from selftaught.files import write_atomically
 
 STYLE = """

@@ -8,7 +8,7 @@ from typing import Literal
 
 from PIL import Image, ImageDraw
 
-from selftaught.data.images import open_image, to_rgb
+from selftaught.data import open_image, to_rgb
 from selftaught.errors import ImageError
 from selftaught.report.text import font, shorten, text_line
 

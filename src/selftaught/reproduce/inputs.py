@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import timm
 
-from selftaught.data.benchmarks import benchmark_of, check_benchmark, find_benchmark
-from selftaught.data.sources import open_images
+from selftaught.data import benchmark_of, check_benchmark, find_benchmark, open_images
 from selftaught.errors import UsageError, printable
 from selftaught.learners import METHODS
 from selftaught.networks.backbones import PUBLISHED, weights_at_hand

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from selftaught.data.products import make_products
+from selftaught.data import make_products
 from selftaught.reproduce.table import Row, Table, Uses
 
 EMBEDDED = "embedded"

@@ -12,8 +12,7 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 from torch._inductor import async_compile
 
-from selftaught.data import CachedReader, ImageReader, Views
-from selftaught.data.crops import Cutter, Packed
+from selftaught.data import CachedReader, CropResizer, ImageReader, Packed, Views
 from selftaught.learners import STML, Learner
 from selftaught.learners.learner import VIEWS
 from selftaught.networks import Encoder
@@ -45,7 +44,7 @@ def compile_learner(
             if isinstance(learner, STML):
                 _try_loss(learner, fabric, VIEWS * batch_size)
             if isinstance(reader, CachedReader):
-                _try_crops(reader.cutter, reader.views, batch_size, fabric.device)
+                _try_crops(reader.crop_resizer, reader.views, batch_size, fabric.device)
     except KeyboardInterrupt:
         _end_compilers()
         raise
@@ -55,7 +54,7 @@ def compile_learner(
         for part in parts:
             part._compiled_call_impl = None
         if isinstance(reader, CachedReader):
-            reader.cutter = Cutter()
+            reader.crop_resizer = CropResizer()
         torch._dynamo.reset()
         return False
     finally:
@@ -117,7 +116,7 @@ def _try_loss(learner: STML, fabric: Fabric, rows: int) -> None:
         torch.autograd.grad(loss, list(learned.values()))  # not backward: what is kept would be overwritten
 
 
-def _try_crops(cutter: Cutter, views: Views, images: int, device: torch.device) -> None:
+def _try_crops(cutter: CropResizer, views: Views, images: int, device: torch.device) -> None:
     cutter.compile()
     for count in (VIEWS * images, images + 1):
         side = views.size + count

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from selftaught.data import Batch, ImageFolder, ImageReader, Request, Skipped, View, view_seed
+from selftaught.data import Batch, ImageFolder, ImageReader, Skipped, View, ViewRequest, view_seed
 from selftaught.networks import EmbeddingNetwork, Encoder
 from selftaught.parallel import agreed, collected, first_decides, shard
 from selftaught.training.features import FEATURES, KeptFeatures
@@ -55,7 +55,7 @@ class FeatureReader:
         self.reporter, self.interrupts = reporter, interrupts
         self._kept: dict[str, tuple[np.ndarray, dict[str, int]]] = {}
 
-    def read(self, batches: Iterable[list[Request]]) -> Iterator[Batch]:
+    def read(self, batches: Iterable[list[ViewRequest]]) -> Iterator[Batch]:
         if not self._kept:
             self._kept = self._compute()
         for batch in batches:
@@ -82,7 +82,7 @@ class FeatureReader:
         with torch.no_grad():
             head.weight.copy_(directions)
 
-    def _find(self, request: Request) -> np.ndarray:
+    def _find(self, request: ViewRequest) -> np.ndarray:
         features, rows = self._kept[request.view]
         views: np.ndarray = features[rows[request.path]]
         return views[two_of(VIEWS, request.seed)] if request.view == "random" else views
@@ -122,7 +122,7 @@ class FeatureReader:
         """Compute blocks and write them; what cannot be read is returned, and blocks with such images stay open."""
         pieces = [(block, look) for block in blocks for look in range(looks)]
         requests = (
-            [Request(images.path(i), view, view_seed(self.seed, i, look)) for i in kept.images(block)]
+            [ViewRequest(images.path(i), view, view_seed(self.seed, i, look)) for i in kept.images(block)]
             for block, look in pieces
         )
         skipped: dict[int, str] = {}

@@ -12,7 +12,7 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor
 
-from selftaught.data import ImageFolder, ImageReader, Request, view_seed, view_seeds
+from selftaught.data import ImageFolder, ImageReader, ViewRequest, view_seed, view_seeds
 from selftaught.errors import Collapse, ImageError, Interrupted, SelftaughtError, UsageError, printable
 from selftaught.learners import Learner
 from selftaught.networks import parameter_groups
@@ -221,13 +221,14 @@ class Loop:
         recall = recall_against_exact(rows[some], rows, found, exclude=some)
         self.reporter.say(f"the approximate search finds {recall:.1%} of the neighbors that an exact one would")
 
-    def _requests(self, plan: Tensor, epoch: int, first: int) -> Iterator[list[Request]]:
+    def _requests(self, plan: Tensor, epoch: int, first: int) -> Iterator[list[ViewRequest]]:
         seed = self.settings.seed
         for step in range(first, len(plan)):
             batch = plan[step].tolist()
             seeds = view_seeds(len(batch), seed, epoch, step)
             yield [
-                Request(self.images.path(batch[position]), "random", seeds[position]) for position in shard(len(batch))
+                ViewRequest(self.images.path(batch[position]), "random", seeds[position])
+                for position in shard(len(batch))
             ]
 
     def _set_rates(self, epoch: int) -> None:

@@ -7,8 +7,7 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor
 
-from selftaught.data import ImageFolder, ImageReader, Request, Skipped, View, view_seed
-from selftaught.data.passes import embed_files
+from selftaught.data import ImageFolder, ImageReader, Skipped, View, ViewRequest, embed_files, view_seed
 from selftaught.errors import ImageError, SelftaughtError, printable
 from selftaught.learners import Learner
 from selftaught.parallel import collected, gather_rows, rank, shard, world
@@ -123,6 +122,6 @@ class Measurements:
         views = 2 if view == "random" else 1
         return {name: gather_rows(rows.unflatten(0, (-1, views)), len(indices)) for name, rows in heads.items()}
 
-    def _requests(self, images: ImageFolder, indices: Iterable[int], view: View) -> Iterator[Request]:
+    def _requests(self, images: ImageFolder, indices: Iterable[int], view: View) -> Iterator[ViewRequest]:
         for i in indices:
-            yield Request(images.path(i), view, view_seed(self.seed, i) if view == "random" else 0)
+            yield ViewRequest(images.path(i), view, view_seed(self.seed, i) if view == "random" else 0)

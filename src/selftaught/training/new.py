@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from selftaught.data.sources import absolute, open_images
+from selftaught.data import absolute, open_images
 from selftaught.embedder import choose_device
 from selftaught.errors import UsageError, printable
 from selftaught.files import new_folder

@@ -9,18 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from selftaught.data import (
-    Cache,
     CachedReader,
+    DecodedCache,
+    FileReader,
     ImageFolder,
     ImageReader,
-    Reader,
     Skipped,
     Views,
     check_skipped,
     joined,
+    open_images,
     skipped_table,
 )
-from selftaught.data.sources import open_images
 from selftaught.errors import SelftaughtError, printable
 from selftaught.files import write_atomically
 from selftaught.learners import METHODS
@@ -115,6 +115,6 @@ def make_reader(chosen: Settings, inputs: Preprocessing, root: Path, device: tor
     views = Views(inputs.size, inputs.use_resize, inputs.squash, chosen.crop_scale, inputs.use_size)
     workers = chosen.workers or 0
     if chosen.input == "files":
-        return Reader(views, workers, pin_memory=device.type == "cuda")
+        return FileReader(views, workers, pin_memory=device.type == "cuda")
     assert chosen.cache_side is not None
-    return CachedReader(views, chosen.cache_side, workers, device, Cache(str(root.absolute())))
+    return CachedReader(views, chosen.cache_side, workers, device, DecodedCache(str(root.absolute())))

@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from selftaught.allocator import reuse_memory
-from selftaught.data.sources import absolute
+from selftaught.data import absolute
 from selftaught.embedder import Embedder, choose_device
 from selftaught.errors import Interrupted, SelftaughtError, UsageError, printable
 from selftaught.files import alone_in

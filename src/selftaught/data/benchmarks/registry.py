@@ -9,11 +9,11 @@ from selftaught.data.benchmarks.cars import CARS
 from selftaught.data.benchmarks.compcars import COMPCARS
 from selftaught.data.benchmarks.cub import CUB
 from selftaught.data.benchmarks.nabirds import NABIRDS
-from selftaught.data.benchmarks.parts import PARTED
 from selftaught.data.benchmarks.sop import SOP
+from selftaught.data.benchmarks.split_folder import SPLIT_FOLDER
 from selftaught.errors import SelftaughtError, UsageError, printable, unknown
 
-BENCHMARKS = {benchmark.name: benchmark for benchmark in (CUB, CARS, SOP, NABIRDS, COMPCARS, PARTED)}
+BENCHMARKS = {benchmark.name: benchmark for benchmark in (CUB, CARS, SOP, NABIRDS, COMPCARS, SPLIT_FOLDER)}
 
 
 def benchmark_of(name: str) -> Benchmark:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from selftaught.data import ImageFolder, Reader, Views, available_cores, check_skipped, unreadable
+from selftaught.data import FileReader, ImageFolder, Views, available_cores, check_skipped, unreadable
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.reproduce.figures.auroc import draw_auroc
 from selftaught.reproduce.figures.cases import draw_cases
@@ -132,7 +132,9 @@ def _observe_all(
     teacher = last.teacher is not None
     steps = {e: cost(len(gallery), last.settings, vectors=e in shown_epochs, teacher=teacher) for e in epochs}
     p = last.preprocessing
-    reader = Reader(Views(p.size, p.use_resize, p.squash, last.settings.crop_scale, p.use_size), _workers(len(gallery)))
+    reader = FileReader(
+        Views(p.size, p.use_resize, p.squash, last.settings.crop_scale, p.use_size), _workers(len(gallery))
+    )
     try:
         with reporter.work("embedding images with the networks of each epoch", sum(steps.values())) as tell:
             observer = Observer(gallery, reader, device, seed, lambda more: tell(more, ""))

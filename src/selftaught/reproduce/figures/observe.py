@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from selftaught.data import Reader, Request, View, view_seed
-from selftaught.data.passes import embed_files
+from selftaught.data import FileReader, View, ViewRequest, embed_files, view_seed
 from selftaught.errors import ImageError, SelftaughtError, printable
 from selftaught.method.batches import neighbor_batches
 from selftaught.networks import EmbeddingNetwork
@@ -49,7 +48,7 @@ class Observer:
     """Shows the gallery's images to networks."""
 
     def __init__(
-        self, gallery: Gallery, reader: Reader, device: torch.device, seed: int, advance: Callable[[int], None]
+        self, gallery: Gallery, reader: FileReader, device: torch.device, seed: int, advance: Callable[[int], None]
     ) -> None:
         self.gallery, self.reader, self.device = gallery, reader, device
         self.seed, self.advance = seed, advance
@@ -73,7 +72,7 @@ class Observer:
 
     def _lesson(self, teacher: EmbeddingNetwork, batches: Tensor, settings: Settings) -> Lesson:
         requests = [
-            Request(self.gallery.images.path(index), "random", view_seed(self.seed, step, position))
+            ViewRequest(self.gallery.images.path(index), "random", view_seed(self.seed, step, position))
             for step, batch in enumerate(batches.tolist())
             for position, index in enumerate(batch)
         ]
@@ -84,9 +83,9 @@ class Observer:
         return Lesson(means, batches[0, :: settings.neighbors].tolist(), between_images(related[0]))
 
     def _all(self, network: EmbeddingNetwork, head: str, view: View) -> Tensor:
-        return self._embed(network, [Request(str(path), view) for path in self.gallery.paths])[head]
+        return self._embed(network, [ViewRequest(str(path), view) for path in self.gallery.paths])[head]
 
-    def _embed(self, network: EmbeddingNetwork, requests: list[Request]) -> dict[str, Tensor]:
+    def _embed(self, network: EmbeddingNetwork, requests: list[ViewRequest]) -> dict[str, Tensor]:
         network.eval()
         heads, failures = embed_files(
             network, self.reader, requests, len(requests), device=self.device, advance=self.advance

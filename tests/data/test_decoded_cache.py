@@ -10,9 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
-from selftaught.data import Cache, CachedReader, Reader, Request, Views, find_images, open_image
-from selftaught.data.cache import RECORD, cache_root, collections, delete, limit_of
-from selftaught.data.cached import shrunk
+from selftaught.data import CachedReader, DecodedCache, FileReader, ViewRequest, Views, find_images, open_image
+from selftaught.data.cached_reader import shrink
+from selftaught.data.decoded_cache import RECORD, cache_root, collections, delete, limit_of
 from selftaught.errors import UsageError
 
 VIEWS = Views(size=32, resize=36, squash=36)
@@ -20,16 +20,16 @@ CPU = torch.device("cpu")
 
 
 def reader(root: Path, side: int = 48, workers: int = 0, limit: int | None = None) -> CachedReader:
-    return CachedReader(VIEWS, side, workers, CPU, Cache("photos", root, limit))
+    return CachedReader(VIEWS, side, workers, CPU, DecodedCache("photos", root, limit))
 
 
-def requests(photos: Path, view: str = "random") -> list[list[Request]]:
+def requests(photos: Path, view: str = "random") -> list[list[ViewRequest]]:
     images = find_images(photos)
-    rows = [Request(images.path(i), view, i) for i in range(len(images))]  # type: ignore[arg-type]
+    rows = [ViewRequest(images.path(i), view, i) for i in range(len(images))]  # type: ignore[arg-type]
     return [rows[start : start + 5] for start in range(0, len(rows), 5)]
 
 
-def read(source: CachedReader | Reader, batches: list[list[Request]]) -> torch.Tensor:
+def read(source: CachedReader | FileReader, batches: list[list[ViewRequest]]) -> torch.Tensor:
     return torch.cat([batch.images for batch in source.read(batches)])
 
 
@@ -42,7 +42,7 @@ def picture(folder: Path, name: str = "a.png", color: str = "red", size: tuple[i
 @pytest.mark.parametrize("view", ["random", "squash", "center"])
 def test_cached_views_are_those_of_the_files(photos: Path, tmp_path: Path, view: str, workers: int) -> None:
     """With images stored at their own size: the first time, from the cache, and from the cache of another process."""
-    plain, batches = read(Reader(VIEWS), requests(photos, view)), requests(photos, view)
+    plain, batches = read(FileReader(VIEWS), requests(photos, view)), requests(photos, view)
     source = reader(tmp_path, side=100, workers=workers)
     again = reader(tmp_path, side=100)
     try:
@@ -60,14 +60,19 @@ def test_images_stored_smaller_give_nearly_the_same_views(tmp_path: Path) -> Non
     for i in range(6):
         Image.fromarray(rng.integers(0, 255, (9, 12, 3), np.uint8)).resize((400, 300)).save(tmp_path / f"{i}.png")
     batches = requests(tmp_path)
-    plain, ours = read(Reader(VIEWS), batches), read(reader(tmp_path / "cache", side=150), batches)
+    plain, ours = read(FileReader(VIEWS), batches), read(reader(tmp_path / "cache", side=150), batches)
     assert (plain.int() - ours.int()).abs().float().mean() < 2
 
 
 def test_a_file_is_decoded_once(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     plain = open_image
-    monkeypatch.setattr("selftaught.data.cached.open_image", lambda path, *o: opened.append(path) or plain(path, *o))  # type: ignore[func-returns-value]
+
+    def counted(path: str, *options: int | None) -> Image.Image:
+        opened.append(path)
+        return plain(path, *options)
+
+    monkeypatch.setattr("selftaught.data.cached_reader.open_image", counted)
     source = reader(tmp_path)
     for _ in range(3):
         read(source, requests(photos))
@@ -79,7 +84,7 @@ def test_a_file_is_decoded_once(photos: Path, tmp_path: Path, monkeypatch: pytes
 
 def test_a_changed_file_is_decoded_again(tmp_path: Path) -> None:
     path = picture(tmp_path)
-    batch = [[Request(path, "squash")]]
+    batch = [[ViewRequest(path, "squash")]]
     first = read(reader(tmp_path / "cache"), batch)
     picture(tmp_path, color="blue")
     os.utime(path, ns=(1, 1))
@@ -92,7 +97,7 @@ def test_a_changed_file_is_decoded_again(tmp_path: Path) -> None:
 def test_unreadable_files_are_named_every_time(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.jpg").write_text("no")
     good = find_images(photos).path(0)
-    batch = [Request(good, "squash"), Request(str(tmp_path / "bad.jpg"), "squash"), Request(good, "squash")]
+    batch = [ViewRequest(good, "squash"), ViewRequest(str(tmp_path / "bad.jpg"), "squash"), ViewRequest(good, "squash")]
     source = reader(tmp_path / "cache")
     for _ in range(2):
         (got,) = source.read([batch])
@@ -115,18 +120,18 @@ def test_a_full_cache_stores_no_more_and_images_are_read_all_the_same(photos: Pa
 
 def test_what_was_not_used_for_longest_makes_room(photos: Path, tmp_path: Path) -> None:
     for name in ("old", "new"):
-        source = CachedReader(VIEWS, 48, 0, CPU, Cache(name, tmp_path))
+        source = CachedReader(VIEWS, 48, 0, CPU, DecodedCache(name, tmp_path))
         read(source, requests(photos))
         source.close()
     (old,) = [held for held in collections(tmp_path) if held.name == "old"]
     os.utime(old.folder / "about.json", (1, 1))
     total = sum(held.bytes for held in collections(tmp_path))
-    Cache("third", tmp_path, limit=total - 1000).close()
+    DecodedCache("third", tmp_path, limit=total - 1000).close()
     assert {held.name for held in collections(tmp_path)} == {"new", "third"}
 
 
 def test_what_is_in_use_is_not_deleted(tmp_path: Path) -> None:
-    cache = Cache("photos", tmp_path)
+    cache = DecodedCache("photos", tmp_path)
     (held,) = collections(tmp_path)
     assert not delete(held)
     cache.close()
@@ -136,7 +141,7 @@ def test_what_is_in_use_is_not_deleted(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_to_is_no_hindrance(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    source = CachedReader(VIEWS, 48, 0, CPU, Cache("photos", tmp_path / "file"))
+    source = CachedReader(VIEWS, 48, 0, CPU, DecodedCache("photos", tmp_path / "file"))
     assert source.cache.closed_because is not None
     assert len(read(source, requests(photos))) == 24
 
@@ -166,14 +171,14 @@ def test_two_processes_may_fill_one_cache(photos: Path, tmp_path: Path) -> None:
     assert torch.equal(read(two, batches), whole)
     one.close()
     two.close()
-    assert len(Cache("photos", tmp_path)._records) == 24
+    assert len(DecodedCache("photos", tmp_path)._records) == 24
 
 
 def test_a_killed_process_leaves_a_cache_that_can_be_used(photos: Path, tmp_path: Path) -> None:
     script = f"""
 import sys, time
 sys.path[:0] = {sys.path!r}
-from tests.data.test_cache import reader, requests
+from tests.data.test_decoded_cache import reader, requests
 from pathlib import Path
 source = reader(Path({str(tmp_path)!r}))
 for number, batch in enumerate(source.read(requests(Path({str(photos)!r})))):
@@ -189,15 +194,15 @@ for number, batch in enumerate(source.read(requests(Path({str(photos)!r})))):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    cache = Cache("photos", tmp_path)
+    cache = DecodedCache("photos", tmp_path)
     assert len(cache._records) == 15
     assert len(read(reader(tmp_path), requests(photos))) == 24
 
 
 def test_long_strips_are_squeezed_and_small_images_stay() -> None:
-    assert shrunk(Image.new("RGB", (30000, 20)), 48).size == (192, 20)
-    assert shrunk(Image.new("RGB", (40, 30)), 48).size == (40, 30)
-    assert shrunk(Image.new("RGB", (400, 300)), 48).size == (64, 48)
+    assert shrink(Image.new("RGB", (30000, 20)), 48).size == (192, 20)
+    assert shrink(Image.new("RGB", (40, 30)), 48).size == (40, 30)
+    assert shrink(Image.new("RGB", (400, 300)), 48).size == (64, 48)
 
 
 def test_views_of_a_long_strip_have_its_true_proportions(tmp_path: Path) -> None:
@@ -205,7 +210,7 @@ def test_views_of_a_long_strip_have_its_true_proportions(tmp_path: Path) -> None
     stripes = np.zeros((20, 4000, 3), np.uint8)
     stripes[:, ::20] = 255
     Image.fromarray(stripes).save(tmp_path / "a.png")
-    batches = [[Request(str(tmp_path / "a.png"), "random", seed) for seed in range(50)]]
+    batches = [[ViewRequest(str(tmp_path / "a.png"), "random", seed) for seed in range(50)]]
     views = read(reader(tmp_path / "cache"), batches)
     assert views.shape == (50, 2, 3, 32, 32)
 
@@ -230,12 +235,12 @@ def test_a_gpu_holds_the_images_or_gets_them_in_time(
 ) -> None:
     batches = requests(photos)
     plain = read(reader(tmp_path), batches)
-    source = CachedReader(VIEWS, 48, 0, torch.device("cuda"), Cache("photos", tmp_path))
+    source = CachedReader(VIEWS, 48, 0, torch.device("cuda"), DecodedCache("photos", tmp_path))
     streamed = read(source, batches)
     resident = read(source, batches)
     assert source._resident
-    monkeypatch.setattr("selftaught.data.cached.DEVICE_SHARE", 0.0)
-    again = CachedReader(VIEWS, 48, 0, torch.device("cuda"), Cache("photos", tmp_path))
+    monkeypatch.setattr("selftaught.data.cached_reader.DEVICE_SHARE", 0.0)
+    again = CachedReader(VIEWS, 48, 0, torch.device("cuda"), DecodedCache("photos", tmp_path))
     read(again, batches)
     late = read(again, batches)
     assert not again._resident

@@ -4,8 +4,8 @@ import torch
 from PIL import Image
 from torchvision.transforms import v2
 
-from selftaught.data.crops import Cutter, Packed, batched, resample
-from selftaught.data.views import random_boxes
+from selftaught.data.crop_boxes import random_boxes
+from selftaught.data.device_crops import CropResizer, Packed, batched, resample
 
 SIZES = [(90, 70), (70, 200), (33, 33), (500, 41), (224, 300)]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -38,7 +38,7 @@ def test_crops_are_torchvisions_resized_crops(device: str, together: bool, size:
     which = np.repeat(np.arange(len(images)), 8)
     boxes, flips = random_boxes(np.array(SIZES)[which], np.arange(len(which)), (0.16, 1.0), views=1)
     boxes, flips = boxes[:, 0], flips[:, 0]
-    function = in_batches if together else Cutter()
+    function = in_batches if together else CropResizer()
     views = function(packed(images, device), which, boxes, flips, size).cpu()
     assert views.shape == (len(which), 3, size, size)
     for view, image, (left, top, right, bottom), flip in zip(views, which, boxes.tolist(), flips, strict=True):
@@ -55,7 +55,7 @@ def test_crops_are_torchvisions_resized_crops(device: str, together: bool, size:
 def test_a_whole_image_at_its_own_size_is_itself(device: str, together: bool) -> None:
     image = np.random.default_rng(0).integers(0, 255, (40, 40, 3), np.uint8)
     box, no = np.array([[0, 0, 40, 40]]), np.array([False])
-    function = in_batches if together else Cutter()
+    function = in_batches if together else CropResizer()
     view = function(packed([image], device), np.array([0]), box, no, 40)[0]
     assert torch.equal(view.cpu(), torch.from_numpy(image).permute(2, 0, 1))
 
@@ -65,7 +65,7 @@ def test_a_crop_never_shows_what_is_beside_it(together: bool) -> None:
     image = np.zeros((50, 50, 3), np.uint8)
     image[10:20, 30:40] = 255
     box, no = np.array([[30, 10, 40, 20]]), np.array([False])
-    function = in_batches if together else Cutter()
+    function = in_batches if together else CropResizer()
     assert function(packed([image], "cpu"), np.array([0]), box, no, 7).min() == 255
 
 
@@ -73,7 +73,7 @@ def test_a_crop_never_shows_what_is_beside_it(together: bool) -> None:
 def test_crops_on_a_gpu_do_not_make_the_host_wait() -> None:
     images = packed(pictures(), "cuda")
     boxes = np.array([[0, 0, 30, 30]])
-    cut = Cutter()
+    cut = CropResizer()
     cut(images, np.array([0]), boxes, np.array([True]), 32)
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -84,7 +84,7 @@ def test_crops_on_a_gpu_do_not_make_the_host_wait() -> None:
 
 @pytest.mark.gpu
 def test_compiled_crops_are_the_same() -> None:
-    images, cut, compiled = packed(pictures(), "cuda"), Cutter(), Cutter()
+    images, cut, compiled = packed(pictures(), "cuda"), CropResizer(), CropResizer()
     compiled.compile()
     for count in (3, 40, 17):
         which = np.arange(count) % len(SIZES)
@@ -97,7 +97,7 @@ def test_compiled_crops_are_the_same() -> None:
 def test_a_batch_too_large_for_one_canvas_is_cut_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     images, which = packed(pictures(), "cuda"), np.arange(20) % len(SIZES)
     boxes, flips = random_boxes(np.array(SIZES)[which], np.arange(20), (0.16, 1.0), views=1)
-    whole = Cutter()(images, which, boxes[:, 0], flips[:, 0], 32)
-    monkeypatch.setattr("selftaught.data.crops.CANVAS", 3 * 300 * 300)
-    parts = Cutter()(images, which, boxes[:, 0], flips[:, 0], 32)
+    whole = CropResizer()(images, which, boxes[:, 0], flips[:, 0], 32)
+    monkeypatch.setattr("selftaught.data.device_crops.CANVAS", 3 * 300 * 300)
+    parts = CropResizer()(images, which, boxes[:, 0], flips[:, 0], 32)
     assert (whole.int() - parts.int()).abs().max() <= 1

@@ -28,7 +28,7 @@ class Member(str):
 
 
 @dataclass(frozen=True)
-class Members:
+class TarIndex:
     """Where each of many images lies, in a few bytes each.
 
     ``archives``: relative to the images' folder. ``archive``: which of them holds each image, -1 for a plain file.
@@ -48,19 +48,19 @@ class Members:
         archive = os.path.join(root, self.archives[number])  # noqa: PTH118
         return Member(path, archive, self.offsets[index], self.sizes[index])
 
-    def only(self, positions: Sequence[int]) -> "Members":
+    def only(self, positions: Sequence[int]) -> "TarIndex":
         tables = (array(table.typecode, [table[i] for i in positions]) for table in self._tables())
-        return Members(self.archives, *tables)
+        return TarIndex(self.archives, *tables)
 
-    def below(self, prefix: str) -> "Members":
+    def below(self, prefix: str) -> "TarIndex":
         """The same, seen from a folder further up."""
-        return Members(tuple(f"{prefix}{name}" for name in self.archives), *self._tables())
+        return TarIndex(tuple(f"{prefix}{name}" for name in self.archives), *self._tables())
 
-    def then(self, other: "Members") -> "Members":
+    def then(self, other: "TarIndex") -> "TarIndex":
         """These images, and the other ones after them."""
         shift = len(self.archives)
         moved = (number if number < 0 else number + shift for number in other.archive)
-        return Members(
+        return TarIndex(
             self.archives + other.archives,
             array("l", chain(self.archive, moved)),
             self.offsets + other.offsets,
@@ -71,9 +71,9 @@ class Members:
         return self.archive, self.offsets, self.sizes
 
 
-def plain_files(count: int) -> Members:
+def plain_files(count: int) -> TarIndex:
     """The table of images that lie in no archive."""
-    return Members((), array("l", [-1]) * count, array("q", [0]) * count, array("q", [0]) * count)
+    return TarIndex((), array("l", [-1]) * count, array("q", [0]) * count, array("q", [0]) * count)
 
 
 def read_member(member: Member) -> bytes:

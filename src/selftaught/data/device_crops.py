@@ -27,7 +27,7 @@ class Packed(NamedTuple):
     """n×2, width and height."""
 
 
-class Cutter:
+class CropResizer:
     """Cuts crops; on a GPU in a few large operations, which :meth:`compile` makes fewer."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Cutter:
 
         Example:
             >>> packed = Packed(torch.arange(12, dtype=torch.uint8).view(4, 3), np.array([0]), np.array([[2, 2]]))
-            >>> whole = Cutter()(packed, np.array([0]), np.array([[0, 0, 2, 2]]), np.array([True]), 2)
+            >>> whole = CropResizer()(packed, np.array([0]), np.array([[0, 0, 2, 2]]), np.array([True]), 2)
             >>> whole[0, 0].tolist()
             [[3, 0], [9, 6]]
         """
@@ -84,7 +84,7 @@ def batched(
     size: int,
     resampled: Resample,
 ) -> Tensor:
-    """As :class:`Cutter`, on any device."""
+    """As :class:`CropResizer`, on any device."""
     spans = boxes[:, 2:] - boxes[:, :2]
     across, down = (-(-int(spans[:, side].max()) // ROUNDED) * ROUNDED for side in (0, 1))
     origin = packed.starts[which] + boxes[:, 1] * packed.sizes[which, 0] + boxes[:, 0]

@@ -8,11 +8,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def ahead(items: Iterator[T], depth: int = 2) -> Iterator[T]:
+def prefetch(items: Iterator[T], depth: int = 2) -> Iterator[T]:
     """The same items, made in a thread up to ``depth`` before they are asked for.
 
     Example:
-        >>> list(ahead(iter(range(3))))
+        >>> list(prefetch(iter(range(3))))
         [0, 1, 2]
     """
     waiting: queue.Queue[tuple[bool, object]] = queue.Queue(depth)

@@ -22,7 +22,7 @@ def _images(folder: Path) -> list[Listed]:
     return images
 
 
-PARTED = Benchmark(
+SPLIT_FOLDER = Benchmark(
     name="folder",
     title="a folder in two parts",
     origin="images of your own, as train/CLASS/… and test/CLASS/…",

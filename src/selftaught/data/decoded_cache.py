@@ -56,7 +56,7 @@ class Found:
     """Width and height before it was made smaller."""
 
 
-class Cache:
+class DecodedCache:
     """The decoded images of one collection, to read and to add to."""
 
     def __init__(self, collection: str, root: Path | None = None, limit: int | None = None) -> None:

@@ -6,7 +6,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from selftaught.data.reader import ImageReader, Request
+from selftaught.data.requests import ImageReader, ViewRequest
 
 Encode = Callable[[Tensor], dict[str, Tensor]]
 Advance = Callable[[int], None]
@@ -16,7 +16,7 @@ Advance = Callable[[int], None]
 def embed_files(
     encode: Encode,
     reader: ImageReader,
-    requests: Iterable[Request],
+    requests: Iterable[ViewRequest],
     count: int,
     *,
     device: torch.device,
@@ -37,7 +37,7 @@ def embed_files(
         (which request, why) for the rest.
     """
 
-    def batches() -> Iterator[list[Request]]:
+    def batches() -> Iterator[list[ViewRequest]]:
         rest = iter(requests)
         while batch := list(islice(rest, batch_size)):
             yield batch

@@ -11,13 +11,15 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from selftaught.data.ahead import ahead
-from selftaught.data.cache import Cache, Found
-from selftaught.data.crops import Cutter, Packed
+from selftaught.data.crop_boxes import random_boxes
+from selftaught.data.decoded_cache import DecodedCache, Found
+from selftaught.data.device_crops import CropResizer, Packed
 from selftaught.data.folder import ImageFolder
 from selftaught.data.images import identity, open_image
-from selftaught.data.reader import Batch, Loader, Request
-from selftaught.data.views import Views, random_boxes
+from selftaught.data.loader import Loader
+from selftaught.data.prefetch import prefetch
+from selftaught.data.requests import Batch, ViewRequest
+from selftaught.data.views import Views
 from selftaught.errors import ImageError
 
 LONGEST = 4
@@ -35,9 +37,9 @@ class CachedReader:
     center views. Views are cut on the device.
     """
 
-    def __init__(self, views: Views, side: int, workers: int, device: torch.device, cache: Cache) -> None:
+    def __init__(self, views: Views, side: int, workers: int, device: torch.device, cache: DecodedCache) -> None:
         self.views, self.side, self.device, self.cache = views, side, device, cache
-        self.cutter = Cutter()
+        self.crop_resizer = CropResizer()
         self._center, self._short = f"center {views.use_size} of {views.resize}", f"short side {side}"
         self._loader = Loader(_Decoder(views, side), _collate, workers)
         self._known: dict[str, dict[str, int]] = {self._center: {}, self._short: {}}
@@ -55,14 +57,14 @@ class CachedReader:
         if not whole:
             self._loader.start()
 
-    def read(self, batches: Iterable[list[Request]]) -> Iterator[Batch]:
+    def read(self, batches: Iterable[list[ViewRequest]]) -> Iterator[Batch]:
         """The batches in order; those of one pass, as far as they are cached, are prepared ahead of their use."""
         self._settle()
         rest = _Rest(iter(batches))
         pieces = self._cached(rest)
         # On a CPU there is nothing to gain from a thread: training keeps all of its cores busy.
         threaded = self._stream is not None and not self._resident
-        yield from map(self._finish, ahead(pieces) if threaded else pieces)
+        yield from map(self._finish, prefetch(pieces) if threaded else pieces)
         if rest.left is not None:
             try:
                 yield from map(self._finish, self._decoded(rest.left))
@@ -106,11 +108,11 @@ class CachedReader:
                 return
             yield self._packed(batch, [self.cache.image(slot) for slot in slots], list(range(len(batch))), [])
 
-    def _decoded(self, batches: Iterator[list[Request]]) -> Iterator["_Piece"]:
+    def _decoded(self, batches: Iterator[list[ViewRequest]]) -> Iterator["_Piece"]:
         """Batches with images that are not cached yet: these are decoded by the workers, and stored."""
-        waiting: deque[tuple[list[Request], list[int]]] = deque()
+        waiting: deque[tuple[list[ViewRequest], list[int]]] = deque()
 
-        def missing() -> Iterator[list[Request]]:
+        def missing() -> Iterator[list[ViewRequest]]:
             for batch in batches:
                 slots = self._find(self._kind(batch), batch)
                 waiting.append((batch, slots))
@@ -135,7 +137,7 @@ class CachedReader:
                 images.append(image)
             yield self._packed(batch, images, positions, list(reasons.items()))
 
-    def _find(self, kind: str, batch: list[Request]) -> list[int]:
+    def _find(self, kind: str, batch: list[ViewRequest]) -> list[int]:
         known = self._known[kind]
         new = list({request.path for request in batch if known.get(request.path, -1) < 0})
         found = dict(zip(new, self.cache.find(kind, new), strict=True))
@@ -143,7 +145,7 @@ class CachedReader:
         return [known.get(request.path, -1) for request in batch]
 
     def _packed(
-        self, batch: list[Request], images: list[Found], positions: list[int], failures: list[tuple[int, str]]
+        self, batch: list[ViewRequest], images: list[Found], positions: list[int], failures: list[tuple[int, str]]
     ) -> "_Piece":
         sizes = np.array([image.pixels.shape[1::-1] for image in images], np.int64).reshape(-1, 2)
         counts = sizes.prod(1)
@@ -186,17 +188,17 @@ class CachedReader:
             flips = np.zeros((len(whole), 1), bool)
             count, size = 1, self.views.use_size if view == "center" else self.views.squash
         rows = np.repeat(piece.rows, count)
-        images = self.cutter(piece.packed, rows, boxes.reshape(-1, 4), flips.reshape(-1), size)
+        images = self.crop_resizer(piece.packed, rows, boxes.reshape(-1, 4), flips.reshape(-1), size)
         return Batch(images.unflatten(0, (-1, count)), piece.positions, piece.failures)
 
-    def _kind(self, batch: list[Request]) -> str:
+    def _kind(self, batch: list[ViewRequest]) -> str:
         return self._center if batch[0].view == "center" else self._short
 
 
 class _Piece(NamedTuple):
     """A batch whose pixels are at hand."""
 
-    batch: list[Request]
+    batch: list[ViewRequest]
     packed: Packed
     rows: np.ndarray
     """Where in ``packed`` each image that could be read is."""
@@ -209,9 +211,9 @@ class _Piece(NamedTuple):
 
 
 class _Rest:
-    def __init__(self, batches: Iterator[list[Request]]) -> None:
+    def __init__(self, batches: Iterator[list[ViewRequest]]) -> None:
         self.batches = batches
-        self.left: Iterator[list[Request]] | None = None
+        self.left: Iterator[list[ViewRequest]] | None = None
 
 
 class _Resident(NamedTuple):
@@ -222,7 +224,7 @@ class _Resident(NamedTuple):
     rows: dict[str, int]
 
 
-def _bring(cache: Cache, known: dict[str, int], device: torch.device) -> _Resident | None:
+def _bring(cache: DecodedCache, known: dict[str, int], device: torch.device) -> _Resident | None:
     """All known images onto the device, in blocks through pinned memory; None if they do not fit."""
     paths = [path for path, slot in known.items() if slot >= 0]
     if len(paths) < len(known):
@@ -254,11 +256,11 @@ def _scaled(boxes: np.ndarray, originals: np.ndarray, sizes: np.ndarray) -> np.n
     return np.concatenate([first, np.maximum(scaled[:, :, 2:], first + 1)], 2)
 
 
-def shrunk(image: Image.Image, side: int) -> Image.Image:
+def shrink(image: Image.Image, side: int) -> Image.Image:
     """The image with a short side of at most ``side``; never enlarged, and a long strip is squeezed.
 
     Example:
-        >>> shrunk(Image.new("RGB", (400, 200)), 100).size, shrunk(Image.new("RGB", (50, 9000)), 100).size
+        >>> shrink(Image.new("RGB", (400, 200)), 100).size, shrink(Image.new("RGB", (50, 9000)), 100).size
         ((200, 100), (50, 400))
     """
     scale = min(1.0, side / min(image.size))
@@ -275,7 +277,7 @@ class _Decoder(Dataset[_Stored | str]):
     def __init__(self, views: Views, side: int) -> None:
         self.views, self.side = views, side
 
-    def __getitem__(self, request: Request) -> _Stored | str:
+    def __getitem__(self, request: ViewRequest) -> _Stored | str:
         try:
             stamp = identity(request.path)
             image = open_image(request.path, None if request.view == "center" else DRAFT * self.side)
@@ -284,7 +286,7 @@ class _Decoder(Dataset[_Stored | str]):
         if request.view == "center":
             pixels = self.views(image, "center")[0].permute(1, 2, 0).numpy()
             return pixels, (self.views.use_size, self.views.use_size), stamp
-        return np.asarray(shrunk(image, self.side)), image.size, stamp
+        return np.asarray(shrink(image, self.side)), image.size, stamp
 
 
 class _Collated(NamedTuple):
