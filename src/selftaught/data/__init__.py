@@ -14,7 +14,7 @@ from selftaught.data.cached_reader import CachedReader
 from selftaught.data.crop_boxes import view_seed, view_seeds
 from selftaught.data.decoded_cache import DecodedCache
 from selftaught.data.device_crops import CropResizer, Packed
-from selftaught.data.embed_files import Advance, embed_files
+from selftaught.data.embed_files import Advance, Embedded, embed_files, in_batches, stack_embeddings
 from selftaught.data.file_reader import FileReader, unreadable
 from selftaught.data.folder import ImageFolder, Skipped, check_skipped, find_images, joined, skipped_table
 from selftaught.data.images import from_array, identity, open_image, to_rgb
@@ -33,6 +33,7 @@ __all__ = [
     "CachedReader",
     "CropResizer",
     "DecodedCache",
+    "Embedded",
     "FileReader",
     "ImageFolder",
     "ImageReader",
@@ -52,12 +53,14 @@ __all__ = [
     "find_images",
     "from_array",
     "identity",
+    "in_batches",
     "joined",
     "make_products",
     "open_image",
     "open_images",
     "read_benchmark",
     "skipped_table",
+    "stack_embeddings",
     "to_rgb",
     "unreadable",
     "view_seed",

@@ -1,65 +1,97 @@
-"""Image files → embeddings, through any network."""
+"""Image files → embeddings, through any network, batch by batch."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from selftaught.data.requests import ImageReader, ViewRequest
 
+T = TypeVar("T")
 Encode = Callable[[Tensor], dict[str, Tensor]]
 Advance = Callable[[int], None]
 
 
-@torch.no_grad()
+class Embedded(NamedTuple):
+    """The embeddings of one batch of files; files that cannot be read are left out of ``heads`` and named."""
+
+    heads: dict[str, Tensor]
+    """Per head (files × views)×d on the device; empty if no file of the batch can be read."""
+    positions: list[int]
+    """Which of all requests the rows answer, ``views`` rows each."""
+    failures: list[tuple[int, str]]
+    """(which of all requests, why) for the rest."""
+
+
 def embed_files(
     encode: Encode,
     reader: ImageReader,
-    requests: Iterable[ViewRequest],
-    count: int,
+    batches: Iterable[list[ViewRequest]],
     *,
     device: torch.device,
-    batch_size: int = 64,
-    advance: Advance = lambda _: None,
-    fill: bool = False,
+    fill_to: int = 0,
+) -> Iterator[Embedded]:
+    """Embed files batch by batch, in order, in constant memory.
+
+    Args:
+        encode: uint8 n×3×H×W on ``device`` → n×d per head.
+        batches: read as they are needed; :func:`in_batches` makes them from single requests.
+        fill_to: give ``encode`` at least this many files at once, by repeating the last: a compiled network would be
+            compiled again for a shorter batch.
+    """
+    done = 0
+    for batch in reader.read(batches):
+        heads: dict[str, Tensor] = {}
+        if batch.positions:
+            images = batch.images.to(device, non_blocking=True)
+            files, views = images.shape[:2]
+            images = images.flatten(0, 1)
+            if files < fill_to:
+                images = torch.cat([images, images[-1:].expand((fill_to - files) * views, -1, -1, -1)])
+            with torch.no_grad():
+                heads = {head: rows[: files * views] for head, rows in encode(images).items()}
+        yield Embedded(
+            heads,
+            [done + position for position in batch.positions],
+            [(done + position, reason) for position, reason in batch.failures],
+        )
+        done += len(batch.positions) + len(batch.failures)
+
+
+def in_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """The items in lists of ``size``, the last one shorter.
+
+    Example:
+        >>> list(in_batches("abcde", 2))
+        [['a', 'b'], ['c', 'd'], ['e']]
+    """
+    rest = iter(items)
+    return iter(lambda: list(islice(rest, size)), [])
+
+
+def stack_embeddings(
+    batches: Iterable[Embedded], count: int, advance: Advance = lambda _: None
 ) -> tuple[dict[str, Tensor], list[tuple[int, str]]]:
-    """Embed the files of the requests, in order.
+    """All batches in one: per head (files × views)×d in float32 on the device, and (which request, why) for the rest.
 
     Args:
         count: how many requests there are.
-        encode: uint8 n×3×H×W on ``device`` → n×d per head.
-        fill: make the last batch as long as the others, for a compiled network that would be compiled again for it.
         advance: called after each batch with the number of files it had; may raise to stop.
-
-    Returns:
-        Per head the embeddings of the files that could be read, (files × views)×d on ``device`` in float32, and
-        (which request, why) for the rest.
     """
-
-    def batches() -> Iterator[list[ViewRequest]]:
-        rest = iter(requests)
-        while batch := list(islice(rest, batch_size)):
-            yield batch
-
     heads: dict[str, Tensor] = {}
     failures: list[tuple[int, str]] = []
-    done = filled = 0
-    for batch in reader.read(batches()):
-        failures += [(done + position, reason) for position, reason in batch.failures]
-        if batch.positions:
-            images = batch.images.to(device, non_blocking=True).flatten(0, 1)
-            rows = len(images)
-            if fill and len(batch.positions) < batch_size:
-                more = batch_size * (rows // len(batch.positions)) - rows
-                images = torch.cat([images, images[-1:].expand(more, -1, -1, -1)])
-            for head, embedding in encode(images).items():
-                if head not in heads:  # all of it at once: the parts and their sum would take twice the memory
-                    views = rows // len(batch.positions)
-                    heads[head] = torch.empty(count * views, embedding.shape[1], device=device)
-                heads[head][filled : filled + rows] = embedding[:rows]
-            filled += rows
-        size = len(batch.positions) + len(batch.failures)
-        done += size
-        advance(size)
+    filled = 0
+    for batch in batches:
+        rows = 0
+        for head, embeddings in batch.heads.items():
+            rows = len(embeddings)
+            if head not in heads:  # all of it at once: the parts and their sum would take twice the memory
+                views = rows // len(batch.positions)
+                heads[head] = torch.empty(count * views, embeddings.shape[1], device=embeddings.device)
+            heads[head][filled : filled + rows] = embeddings
+        filled += rows
+        failures += batch.failures
+        advance(len(batch.positions) + len(batch.failures))
     return {head: embeddings[:filled] for head, embeddings in heads.items()}, failures

@@ -7,7 +7,17 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor
 
-from selftaught.data import ImageFolder, ImageReader, Skipped, View, ViewRequest, embed_files, view_seed
+from selftaught.data import (
+    ImageFolder,
+    ImageReader,
+    Skipped,
+    View,
+    ViewRequest,
+    embed_files,
+    in_batches,
+    stack_embeddings,
+    view_seed,
+)
 from selftaught.errors import ImageError, SelftaughtError, printable
 from selftaught.learners import Learner
 from selftaught.parallel import collected, gather_rows, rank, shard, world
@@ -105,16 +115,14 @@ class Measurements:
             compiled = self.compiled and view == "squash"  # what is compiled is compiled for one size of input
             stance = nullcontext() if compiled else torch.compiler.set_stance("force_eager")
             with stance, nullcontext() if exact else self.fabric.autocast():
-                heads, failures = embed_files(
+                batches = embed_files(
                     self.learner.network,
                     self.reader,
-                    self._requests(images, own, view),
-                    len(own),
+                    in_batches(self._requests(images, own, view), self.batch_size),
                     device=self.fabric.device,
-                    batch_size=self.batch_size,
-                    advance=advance,
-                    fill=compiled,
+                    fill_to=self.batch_size if compiled else 0,
                 )
+                heads, failures = stack_embeddings(batches, len(own), advance)
         self.learner.train()
         skipped = collected([Skipped(images.files[own[i]], reason) for i, reason in failures])
         if skipped:

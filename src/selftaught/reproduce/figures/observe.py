@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from selftaught.data import FileReader, View, ViewRequest, embed_files, view_seed
+from selftaught.data import FileReader, View, ViewRequest, embed_files, in_batches, stack_embeddings, view_seed
 from selftaught.errors import ImageError, SelftaughtError, printable
 from selftaught.method.batches import neighbor_batches
 from selftaught.networks import EmbeddingNetwork
@@ -17,6 +17,7 @@ from selftaught.training.snapshots import Snapshot
 
 BATCHES = 10
 """Batches that the AUROC is the mean over."""
+EMBEDDED_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -87,9 +88,8 @@ class Observer:
 
     def _embed(self, network: EmbeddingNetwork, requests: list[ViewRequest]) -> dict[str, Tensor]:
         network.eval()
-        heads, failures = embed_files(
-            network, self.reader, requests, len(requests), device=self.device, advance=self.advance
-        )
+        batches = embed_files(network, self.reader, in_batches(requests, EMBEDDED_AT_ONCE), device=self.device)
+        heads, failures = stack_embeddings(batches, len(requests), self.advance)
         if failures:
             index, reason = failures[0]
             raise ImageError(f"{printable(requests[index].path)} could be read before and cannot be now ({reason})")

@@ -1,0 +1,61 @@
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from selftaught.data import FileReader, ViewRequest, Views, embed_files, find_images, in_batches, stack_embeddings
+
+CPU = torch.device("cpu")
+
+
+def encode(images: torch.Tensor) -> dict[str, torch.Tensor]:
+    rows = images.flatten(1).float()
+    return {"f": rows.mean(1, keepdim=True), "g": rows[:, :3]}
+
+
+@pytest.fixture
+def paths(photos: Path, tmp_path: Path) -> list[str]:
+    """Seven images, of which the second and the last two cannot be read."""
+    images = find_images(photos)
+    bad = tmp_path / "bad.jpg"
+    bad.write_text("no")
+    good = [images.path(i) for i in range(4)]
+    return [good[0], str(bad), *good[1:], str(bad), str(bad)]
+
+
+@pytest.mark.parametrize(("view", "views"), [("center", 1), ("random", 2)])
+@pytest.mark.parametrize("fill_to", [0, 5])
+def test_files_are_embedded_in_order_and_failures_named(paths: list[str], view: str, views: int, fill_to: int) -> None:
+    requests = [ViewRequest(path, view, seed) for seed, path in enumerate(paths)]  # type: ignore[arg-type]
+    reader = FileReader(Views(8, 9, 9))
+    batches = list(embed_files(encode, reader, in_batches(requests, 2), device=CPU, fill_to=fill_to))
+    assert [batch.positions for batch in batches] == [[0], [2, 3], [4], []]
+    assert [[i for i, _ in batch.failures] for batch in batches] == [[1], [], [5], [6]]
+    assert batches[-1].heads == {}
+    advanced: list[int] = []
+    heads, failures = stack_embeddings(batches, len(requests), advanced.append)
+    good = [requests[i] for i in (0, 2, 3, 4)]
+    alone = torch.cat([encode(batch.images.flatten(0, 1))["f"] for batch in reader.read([good])])
+    assert torch.equal(heads["f"], alone)
+    assert heads["g"].shape == (4 * views, 3)
+    assert [i for i, _ in failures] == [1, 5, 6]
+    assert advanced == [2, 2, 2, 1]
+
+
+def test_no_more_than_a_batch_is_kept(paths: list[str]) -> None:
+    kept: list[weakref.ref[torch.Tensor]] = []
+
+    def remembered(images: torch.Tensor) -> dict[str, torch.Tensor]:
+        heads = encode(images)
+        kept.append(weakref.ref(heads["g"]))
+        return heads
+
+    def requests() -> Iterator[ViewRequest]:
+        for _ in range(20):
+            yield ViewRequest(paths[0], "center")
+
+    for _ in embed_files(remembered, FileReader(Views(8, 9, 9)), in_batches(requests(), 2), device=CPU):
+        assert sum(tensor() is not None for tensor in kept) <= 2
+    assert len(kept) == 10
