@@ -67,12 +67,29 @@ def test_a_folder_in_two_parts_has_no_official_counts(call: Call, tmp_path: Path
     assert "no official counts" in text
 
 
+def test_images_of_ones_own_are_counted_and_the_level_of_their_classes_is_said(call: Call, tmp_path: Path) -> None:
+    for file in ("fruit/apple/1.jpg", "fruit/apple/2.jpg", "fruit/pear/3.jpg", "milk/soy/4.jpg"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    code, text, _ = call("data", "check", tmp_path)
+    assert code == 0
+    assert "4 images in" in text
+    assert "3 classes: the folders that hold the images, such as fruit/apple" in text
+    assert "(--level top)" in text
+    assert "2 classes have one image only, which is left out of scores: fruit/pear" in text
+    assert "2 classes: the folders directly in" in call("data", "check", tmp_path, "--level", "top")[1]
+
+
 def test_misuse_and_other_data_sets_end_in_one_line(call: Call, products: Path) -> None:
     for words, code, message in (
         (("sob", products), 2, "did you mean 'sop'"),
         (("sop", products / "gone"), 2, "there is no folder"),
         (("cub", products), 1, "holds Stanford Online Products (sop), not CUB-200-2011"),
         (("cub", products / "a_final"), 1, "CUB_200_2011.tgz"),
+        (("cub",), 2, "name the folder of CUB-200-2011 too"),
+        (("sop", products, "--level", "top"), 2, "has labels of its own"),
+        (("",), 2, "is an empty text"),
+        ((products, "--level", "all"), 2, "unknown level 'all'"),
     ):
         ended, _, error = call("data", "check", *words)
         assert ended == code

@@ -135,7 +135,9 @@ def test_a_path_through_a_shard_that_is_only_text_is_looked_up(tmp_path: Path) -
 def test_labels_are_the_classes_beside_images_or_else_their_folders_or_else_an_error(tmp_path: Path) -> None:
     assert open_images(f"{shards(tmp_path)}/*.tar").labels() == ("0", "1") * 3
     folders = {"cat/1.png": picture(1), "dog/deep/2.png": picture(2)}
-    assert open_images(write(tmp_path / "f.tar", folders)).labels() == ("cat", "dog")
+    shard = write(tmp_path / "f.tar", folders)
+    assert open_images(shard).labels() == ("cat", "dog/deep")
+    assert open_images(shard, level="top").labels() == ("cat", "dog")
     flat = open_images(write(tmp_path / "g.tar", folders | {"3.png": picture(3)}))
     assert len(flat) == 3
     with pytest.raises(SelftaughtError, match=r"no class folders: labels are a file KEY\.cls"):

@@ -25,17 +25,31 @@ def list_benchmarks() -> None:
 
 @app.command()
 def check(
-    name: Annotated[str, typer.Argument(help="The data set, as in selftaught data list.")],
-    root: Annotated[Path, typer.Argument(help="Its folder, or the one around it.")],
+    name: Annotated[str, typer.Argument(help="The data set, as in selftaught data list, or images of your own.")],
+    root: Annotated[Path | None, typer.Argument(help="The data set's folder, or the one around it.")] = None,
+    level: Annotated[
+        str | None, typer.Option(help="Classes of your own images: top, the folders in theirs, or leaf, the innermost.")
+    ] = None,
+    labels: Annotated[Path | None, typer.Option(help="A CSV file of your own images' path and label.")] = None,
 ) -> None:
-    """Say what is there of a data set, and what is missing. Exits with 1 if it is not complete."""
+    """Say what is there of a data set, and what is missing. Exits with 1 if it is not complete.
+
+    Without ROOT, say how many images and classes a folder or tar files hold.
+    """
     from rich.console import Console
     from rich.table import Table
 
-    from selftaught.data import benchmark_of, check_benchmark
-    from selftaught.errors import SelftaughtError, printable
+    from selftaught.data import BENCHMARKS, benchmark_of, check_benchmark
+    from selftaught.errors import SelftaughtError, UsageError, printable
 
+    if root is None and name not in BENCHMARKS:
+        _check_own(name, level, labels)
+        return
     benchmark = benchmark_of(name)
+    if root is None:
+        raise UsageError(f"name the folder of {benchmark.title} too: selftaught data check {name} FOLDER")
+    if level is not None or labels is not None:
+        raise UsageError(f"{benchmark.title} has labels of its own: --level and --labels are for other images")
     place, checks = check_benchmark(name, root)
     print(f"{benchmark.title} in {printable(place)}")
     table = Table("split", box=None, pad_edge=False)
@@ -58,3 +72,20 @@ def check(
             f"{benchmark.title} is not complete: {'; '.join(wrong)}; what it takes is {benchmark.origin}"
         )
     print("complete" if benchmark.expected else "complete, as far as can be told: there are no official counts")
+
+
+def _check_own(source: str, level: str | None, labels: Path | None) -> None:
+    """Say how many images there are, and which classes they have."""
+    from collections import Counter
+    from typing import cast
+
+    from selftaught.data import Level, open_images
+    from selftaught.errors import printable
+
+    images = open_images(source, "all", level=cast("Level | None", level), labels=labels)
+    print(f"{len(images)} images in {printable(images.root)}")
+    images.check_classes()
+    print(images.describe_labels())
+    alone = sorted(name for name, size in Counter(images.labels()).items() if size == 1)
+    if alone:
+        print(f"{len(alone)} classes have one image only, which is left out of scores: {printable(alone[0])}")

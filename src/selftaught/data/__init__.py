@@ -18,6 +18,7 @@ from selftaught.data.embed_files import Advance, Embedded, embed_files, in_batch
 from selftaught.data.file_reader import FileReader, unreadable
 from selftaught.data.folder import ImageFolder, Skipped, check_skipped, find_images, joined, skipped_table
 from selftaught.data.images import from_array, identity, open_image, to_rgb
+from selftaught.data.labels import Level
 from selftaught.data.loader import available_cores
 from selftaught.data.products import make_products
 from selftaught.data.requests import Batch, ImageReader, View, ViewRequest
@@ -37,6 +38,7 @@ __all__ = [
     "FileReader",
     "ImageFolder",
     "ImageReader",
+    "Level",
     "Packed",
     "Skipped",
     "SplitCheck",

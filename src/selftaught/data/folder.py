@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from selftaught.data.images import EXTENSIONS
+from selftaught.data.labels import Level, folder_labels, read_labels, usual_level
 from selftaught.data.tar_index import TarIndex, plain_files
 from selftaught.errors import SelftaughtError, UsageError, printable
 
@@ -31,12 +32,14 @@ class ImageFolder:
 
     ``given``: the class of each file where it is not the folder's name; an empty one means "no label".
     ``members``: where each image lies inside the folder's tar shards, if it does.
+    ``level``: which folder on the path of an image names its class.
     """
 
     root: Path
     files: tuple[str, ...]
     given: tuple[str, ...] | None = None
     members: TarIndex | None = field(default=None, hash=False)
+    level: Level = "top"
 
     def __len__(self) -> int:
         return len(self.files)
@@ -56,7 +59,7 @@ class ImageFolder:
     def only(self, files: Sequence[str]) -> "ImageFolder":
         """These images in this order, each with its label and its place."""
         if self.given is None and self.members is None:
-            return ImageFolder(self.root, tuple(files))
+            return ImageFolder(self.root, tuple(files), level=self.level)
         position = {file: i for i, file in enumerate(self.files)}
         missing = [file for file in files if file not in position]
         if missing:
@@ -67,7 +70,7 @@ class ImageFolder:
         return self._at([position[file] for file in files])
 
     def labels(self) -> tuple[str, ...]:
-        """The class of each image: the given one, or else the first folder on its path."""
+        """The class of each image: the given one, or else the name of a folder on its path."""
         if self.given is not None:
             if "" in self.given:
                 raise SelftaughtError(
@@ -81,15 +84,38 @@ class ImageFolder:
                 f"the shards in {printable(self.root)} have no class folders: labels are a file KEY.cls beside each "
                 "KEY.jpg, or else the names of the folders around the images inside the shards"
             )
-        names: dict[str, str] = {}  # one text for all images of a class
-        for file in self.files:
-            if "/" not in file:
-                raise SelftaughtError(
-                    f"{printable(self.root)} has no class folders: {printable(file)} lies directly in it; "
-                    "labels are the names of the folders around the images"
-                )
-        first = (file.partition("/")[0] for file in self.files)
-        return tuple(names.setdefault(name, name) for name in first)
+        labels = folder_labels(self.files, self.level)
+        if "" in labels:
+            raise SelftaughtError(
+                f"{printable(self.root)} has no class folders: {printable(self.files[labels.index('')])} lies directly "
+                "in it; labels are the names of the folders around the images, or the rows of a file (--labels)"
+            )
+        return labels
+
+    def labeled_by(self, file: str | os.PathLike[str]) -> "ImageFolder":
+        """The same images with the labels of a CSV file, whose paths are absolute or relative to the folder."""
+        table = read_labels(file)
+        root = os.path.abspath(self.root)  # noqa: PTH100, keeps links as they are
+        below = root.replace(os.sep, "/").rstrip("/") + "/"
+        given = tuple(table.get(name) or table.get(below + name, "") for name in self.files)
+        if "" in given:
+            raise UsageError(
+                f"{given.count('')} of {len(self)} images in {printable(self.root)} have no label in "
+                f"{printable(file)}, the first is {printable(self.files[given.index('')])}; paths are relative to the folder of images"
+            )
+        return ImageFolder(self.root, self.files, given, self.members)
+
+    def describe_labels(self) -> str:
+        """How many classes there are, and which folders name them where that could be others, as a sentence."""
+        labels = self.labels()
+        text = f"{len(set(labels))} classes"
+        example = f"such as {printable(labels[0])}"
+        other: Level = "leaf" if self.level == "top" else "top"
+        others = len(set(folder_labels(self.files, other)))
+        if self.given is not None or others == len(set(labels)):
+            return f"{text}, {example}"
+        names = {"top": f"the folders directly in {printable(self.root)}", "leaf": "the folders that hold the images"}
+        return f"{text}: {names[self.level]}, {example}; {names[other]} would be {others} classes (--level {other})"
 
     def classes(self) -> list[int]:
         """The labels as integers, in the order of their names."""
@@ -104,7 +130,7 @@ class ImageFolder:
             raise SelftaughtError(
                 f"all {len(self)} images in {printable(self.root)} are of one class "
                 f"({printable(names.pop())}), so there is "
-                "nothing to measure; labels are the names of the folders directly in the folder that is given"
+                "nothing to measure; labels are the names of the folders in the folder that is given"
             )
 
     def _at(self, positions: Sequence[int]) -> "ImageFolder":
@@ -113,17 +139,23 @@ class ImageFolder:
             tuple(self.files[i] for i in positions),
             None if self.given is None else tuple(self.given[i] for i in positions),
             None if self.members is None else self.members.only(positions),
+            self.level,
         )
 
 
-def find_images(folder: str | os.PathLike[str]) -> ImageFolder:
-    """All images below a folder, by extension; links are followed (each folder once), hidden files left out."""
+def find_images(folder: str | os.PathLike[str], level: Level | None = None) -> ImageFolder:
+    """All images below a folder, by extension; links are followed (each folder once), hidden files left out.
+
+    ``level``: which folders name classes; by default those that hold the images, where no image lies beside folders of
+    images, and else those directly in ``folder``.
+    """
     root = Path(folder)
     if not root.exists():
         raise UsageError(f"there is no folder {printable(root)}")
     if not root.is_dir():
         raise UsageError(f"{printable(root)} is a file; give the folder of images")
     found: list[str] = []
+    holding: list[str] = []
     seen: set[tuple[int, int]] = set()
     todo = deque([("", str(root))])
     while todo:
@@ -150,6 +182,8 @@ def find_images(folder: str | os.PathLike[str]) -> ImageFolder:
         if prefix and of_a_run == RUN_FILES:
             del found[before:]
             continue
+        if len(found) > before:
+            holding.append(prefix.rstrip("/"))
         todo.extend((f"{prefix}{name}/", path) for _, name, path in sorted(folders))
     if not found:
         shards = f"; its tar files are read as '{printable(root)}/*.tar', in quotes" if any(root.glob("*.tar")) else ""
@@ -157,7 +191,7 @@ def find_images(folder: str | os.PathLike[str]) -> ImageFolder:
             f"there are no images in {printable(root)}: it needs files named {', '.join(sorted(EXTENSIONS))}{shards}"
         )
     found.sort()
-    return ImageFolder(root, tuple(found))
+    return ImageFolder(root, tuple(found), level=level or usual_level(holding))
 
 
 def joined(first: ImageFolder, second: ImageFolder) -> ImageFolder:
@@ -207,7 +241,9 @@ def _below(common: str, root: str, images: ImageFolder) -> ImageFolder:
     if inner == ".":
         return images
     files = tuple(f"{inner}/{file}" for file in images.files)
-    return ImageFolder(Path(common), files, images.given, images.members and images.members.below(f"{inner}/"))
+    return ImageFolder(
+        Path(common), files, images.given, images.members and images.members.below(f"{inner}/"), images.level
+    )
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

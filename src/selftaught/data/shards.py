@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from selftaught.data.folder import ImageFolder
 from selftaught.data.images import EXTENSIONS
+from selftaught.data.labels import Level, folder_labels, usual_level
 from selftaught.data.tar import members
 from selftaught.data.tar_index import TarIndex
 from selftaught.errors import SelftaughtError, UsageError, printable
@@ -55,8 +56,11 @@ def expand(pattern: str) -> list[str]:
     return names
 
 
-def find_in_shards(pattern: str) -> ImageFolder:
-    """The images of the shards that a pattern names, shard by shard as they lie in them."""
+def find_in_shards(pattern: str, level: Level | None = None) -> ImageFolder:
+    """The images of the shards that a pattern names, shard by shard as they lie in them.
+
+    ``level``: which folders inside the shards name classes, as in ``find_images``; files KEY.cls are then ignored.
+    """
     archives = _archives(pattern)
     root = Path(_common(archives))
     with ThreadPoolExecutor(min(READ_AT_ONCE, len(archives))) as threads:
@@ -72,7 +76,7 @@ def find_in_shards(pattern: str) -> ImageFolder:
         table.offsets.extend(shard.offsets)
         table.sizes.extend(shard.sizes)
     files = tuple(f"{place}/{name}" for place, shard in zip(inner, shards, strict=True) for name in shard.names)
-    return ImageFolder(root, files, _labels(shards), table)
+    return ImageFolder(root, files, _labels(shards, level), table)
 
 
 class _Shard(NamedTuple):
@@ -107,15 +111,14 @@ def _classes(archive: str, names: Sequence[str], places: dict[str, tuple[int, in
             yield known.setdefault(label, label)
 
 
-def _labels(shards: Sequence[_Shard]) -> tuple[str, ...] | None:
-    """The classes beside images if there are any, or else the first folder around every image, or else none."""
-    if any(any(shard.classes) for shard in shards):  # one that is missing is a mistake, not another kind of labels
-        return tuple(name for shard in shards for name in shard.classes)
-    if not all("/" in name for shard in shards for name in shard.names):
-        return None
-    known: dict[str, str] = {}
-    folders = (name.partition("/")[0] for shard in shards for name in shard.names)
-    return tuple(known.setdefault(folder, folder) for folder in folders)
+def _labels(shards: Sequence[_Shard], level: Level | None) -> tuple[str, ...] | None:
+    """The classes beside images if there are any, or else the folder around every image, or else none."""
+    if level is None and any(any(shard.classes) for shard in shards):
+        return tuple(name for shard in shards for name in shard.classes)  # a missing one is a mistake: it stays empty
+    names = [name for shard in shards for name in shard.names]
+    folders = folder_labels(names, "leaf")
+    labels = folder_labels(names, level or usual_level(folders))
+    return None if "" in labels else labels
 
 
 def _archives(pattern: str) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from selftaught.data.benchmarks import BENCHMARKS, SPLITS, benchmark_of, find_benchmark, read_benchmark
 from selftaught.data.folder import ImageFolder, find_images
+from selftaught.data.labels import Level, check_level
 from selftaught.data.shards import are_shards, expand, find_in_shards
 from selftaught.errors import UsageError, unknown
 
@@ -28,19 +29,34 @@ class Source:
     split: str | None
 
 
-def open_images(source: str | os.PathLike[str], split: str = "train") -> ImageFolder:
+def open_images(
+    source: str | os.PathLike[str],
+    split: str = "train",
+    *,
+    level: Level | None = None,
+    labels: str | os.PathLike[str] | None = None,
+) -> ImageFolder:
     """The images of a folder, of a benchmark or of tar shards.
 
     ``source``: a folder, or ``"cub:ROOT"``, or ``"cub:ROOT:test"``; a folder of that very name comes first. Or tar
     files: one, or many by ``{000..127}``, ``{a,b}`` and ``*`` in their name.
     ``split``: what is read of a benchmark where the source does not say. Without a named split, NABirds and CompCars
     are trained on as a whole, as in the paper. Folders and shards have no splits.
+    ``level``: which folders name classes: "top", those directly in the folder, or "leaf", those that hold the images;
+    by default "leaf" where images lie only in folders without further folders of images.
+    ``labels``: a CSV file with the columns path and label that has the label of every image.
     """
     parts = parse(source)
+    check_level(level)
+    if level is not None and labels is not None:
+        raise UsageError("give the level of the class folders or a file of labels, not both")
     if parts.name is None:
-        return find_in_shards(parts.root) if are_shards(parts.root) else find_images(parts.root)
-    asked = None if split == "train" else split
-    return read_benchmark(parts.name, parts.root, parts.split or asked)
+        images = (find_in_shards if are_shards(parts.root) else find_images)(parts.root, level)
+    else:
+        if level is not None:
+            raise UsageError(f"{parts.name}: has labels of its own; a level is for folders: give the folder alone")
+        images = read_benchmark(parts.name, parts.root, parts.split or (None if split == "train" else split))
+    return images if labels is None else images.labeled_by(labels)
 
 
 def absolute(source: str | os.PathLike[str]) -> str:
@@ -61,6 +77,8 @@ def absolute(source: str | os.PathLike[str]) -> str:
 def parse(source: str | os.PathLike[str]) -> Source:
     """The parts of a source; looks at the disk only to tell colons in paths from those between the parts."""
     text = os.fspath(source)
+    if not text:
+        raise UsageError("the folder of images is an empty text (an unset variable?): name a folder")
     if text.startswith("~") and not Path(text).exists():
         text = os.path.expanduser(text)  # noqa: PTH111, a shell does not do it between quotes
     name, colon, rest = text.partition(":")
