@@ -1,5 +1,8 @@
+import copy
 import json
 import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ from PIL import Image
 
 from selftaught import Embedder
 from selftaught.errors import ImageError, SelftaughtError, UsageError
+from selftaught.networks import fit_whitening
 
 
 def test_paths_images_and_arrays_give_the_same_vectors(embedder: Embedder, photos: Path) -> None:
@@ -30,12 +34,169 @@ def test_batches_and_worker_processes_change_nothing(embedder: Embedder, photos:
     torch.testing.assert_close(embedder.encode(paths), few.repeat(4, 1), rtol=1e-4, atol=1e-5)
 
 
-def test_no_images_give_no_vectors_and_one_must_be_in_a_list(embedder: Embedder) -> None:
+def test_no_images_give_no_vectors_and_a_single_one_a_single_vector(embedder: Embedder, photos: Path) -> None:
     assert embedder.encode([]).shape == (0, embedder.dim)
-    with pytest.raises(TypeError, match="list"):
-        embedder.encode("photo.jpg")
-    with pytest.raises(TypeError, match="list"):
-        embedder.encode(np.zeros((40, 60, 3)))  # type: ignore[arg-type]
+    path = next(photos.rglob("*.jpg"))
+    image = Image.open(path)
+    several = embedder.encode([path])
+    for single in (path, str(path), image, np.asarray(image)):
+        assert torch.equal(embedder.encode(single), several[0])
+
+
+def test_a_generator_is_read_as_it_is_needed(embedder: Embedder, photos: Path) -> None:
+    paths = sorted(photos.rglob("*.jpg"))
+    ahead = most = 0
+
+    def images(count: int, kind: str) -> Iterator[Any]:
+        nonlocal ahead, most
+        for number in range(count):
+            ahead += 1
+            most = max(most, ahead)
+            path = paths[number % len(paths)]
+            yield path if kind == "path" else Image.open(path)
+
+    embed = embedder._embed
+
+    def counted(batch: torch.Tensor) -> torch.Tensor:
+        nonlocal ahead
+        ahead -= len(batch)
+        return embed(batch)
+
+    expected = embedder.encode(paths)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(embedder, "_embed", counted)
+        for kind, count, limit in (("image", 60, 4), ("path", 200, 120)):
+            ahead = most = 0
+            vectors = embedder.encode(images(count, kind), batch_size=4)
+            torch.testing.assert_close(vectors, expected.repeat(13, 1)[:count], rtol=1e-4, atol=1e-5)
+            assert most <= limit
+
+
+def test_an_image_alone_has_the_same_vector_as_in_a_batch(embedder: Embedder, photos: Path) -> None:
+    paths = sorted(photos.rglob("*.jpg"))
+    scale = embedder.encode(paths).norm(dim=1).max()
+    alone = torch.stack([embedder.encode(path) for path in paths])
+    assert (embedder.encode(paths) - alone).abs().max() < 1e-5 * scale
+
+
+def test_threads_get_what_one_thread_gets(embedder: Embedder, photos: Path) -> None:
+    paths = sorted(photos.rglob("*.jpg")) * 3
+    expected = embedder.encode(paths)
+    with ThreadPoolExecutor(4) as pool:
+        for vectors in pool.map(embedder.encode, [paths] * 8):
+            torch.testing.assert_close(vectors, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_progress_is_shown_when_asked_for(
+    embedder: Embedder, photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("selftaught.training.progress.PLAIN_INTERVAL", 0.0)
+    paths = sorted(photos.rglob("*.jpg"))
+    embedder.encode(paths)
+    assert capsys.readouterr().err == ""
+    embedder.encode(paths, batch_size=8, show_progress=True)
+    assert "embedding images: 16/24" in capsys.readouterr().err
+    embedder.encode(iter(paths), batch_size=8, show_progress=True)
+    assert capsys.readouterr().err.splitlines()[1] == "embedding images: 16"
+
+
+def test_an_image_without_pixels_is_refused(embedder: Embedder) -> None:
+    for size in ((0, 0), (0, 9), (9, 0)):
+        with pytest.raises(ImageError, match="pixels cannot be embedded"):
+            embedder.encode(Image.new("RGB", size))
+
+
+def test_similarity_is_the_cosine_or_the_negative_distance(embedder: Embedder, photos: Path) -> None:
+    a, b = embedder.encode(sorted(photos.rglob("*.jpg"))[:5]).split([2, 3])
+    torch.testing.assert_close(embedder.similarity(a, b), -torch.cdist(a, b))
+    assert embedder.similarity(a[0], b).shape == (1, 3)
+    whitened = embedder.whiten([str(path) for path in sorted(photos.rglob("*.jpg"))])
+    wanted = torch.cosine_similarity(a[:, None], b[None], dim=2)
+    torch.testing.assert_close(whitened.similarity(a, b), wanted)
+
+
+def mirrored(path: Path) -> Image.Image:
+    return Image.open(path).transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+
+
+def test_mirror_averages_an_image_and_its_mirror_image(embedder: Embedder, photos: Path) -> None:
+    paths = sorted(photos.rglob("*.jpg"))[:4]
+    both = embedder.seeing(mirror=True)
+    wanted = (embedder.encode(paths) + embedder.encode([mirrored(path) for path in paths])) / 2
+    torch.testing.assert_close(both.encode(paths), wanted, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(both.encode([mirrored(path) for path in paths]), wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_scales_average_vectors_of_several_sizes(embedder: Embedder) -> None:
+    rough = np.random.default_rng(0).integers(0, 255, (8, 8, 3)).astype(np.uint8)
+    image = Image.fromarray(rough).resize((200, 200), Image.Resampling.BICUBIC)
+    use = embedder.preprocessing.use_size
+    for scales, factors in ((2, (1, 1.25)), (3, (0.8, 1, 1.25))):
+        parts = torch.stack([embedder.seeing(size=round(use * factor)).encode(image) for factor in factors])
+        mean = parts.mean(0)
+        apart = (embedder.seeing(scales=scales).encode(image) - mean).norm()
+        assert apart < 0.2 * (parts - mean).norm(dim=1).min()
+
+
+def test_several_views_of_a_cosine_model_have_length_1(embedder: Embedder, photos: Path) -> None:
+    paths = [str(path) for path in sorted(photos.rglob("*.jpg"))]
+    whitened = embedder.whiten(paths).seeing(mirror=True, scales=3)
+    torch.testing.assert_close(whitened.encode(paths).norm(dim=1), torch.ones(len(paths)))
+
+
+def test_whitening_is_that_of_the_vectors_and_can_be_saved(embedder: Embedder, photos: Path, tmp_path: Path) -> None:
+    paths = [str(path) for path in sorted(photos.rglob("*.jpg"))]
+    vectors = embedder.encode(paths)
+    weight, bias = fit_whitening(vectors, 5)
+    whitened = embedder.whiten(paths, dim=5)
+    wanted = torch.nn.functional.normalize(vectors @ weight.T + bias)
+    torch.testing.assert_close(whitened.encode(paths), wanted, rtol=1e-3, atol=1e-3)
+    whitened.save(tmp_path / "w")
+    again = Embedder.load(tmp_path / "w", "cpu")
+    assert (again.dim, again.metric, again.identity) == (5, "cosine", whitened.identity)
+    torch.testing.assert_close(again.encode(paths), whitened.encode(paths))
+    with pytest.raises(SelftaughtError, match="at least 2 images"):
+        embedder.whiten(paths[:1])
+
+
+def test_identity_changes_with_whatever_changes_vectors(run: Path, embedder: Embedder, tmp_path: Path) -> None:
+    assert Embedder.load(run, "cpu").identity == embedder.identity
+    others = [embedder.seeing(size=80), embedder.seeing(mirror=True), embedder.seeing(scales=2)]
+    other = Embedder.load(run, "cpu")
+    next(iter(other.network.heads["f"].parameters())).data[0] += 1
+    metric = Embedder(embedder.network, embedder.description | {"metric": "cosine"})
+    assert len({each.identity for each in (embedder, *others, other, metric)}) == 6
+    for each in others:
+        each.save(tmp_path / "copy")
+        assert Embedder.load(tmp_path / "copy", "cpu").identity == each.identity, "choices are saved"
+    loaded = Embedder.load(run, "cpu", size=80, mirror=True, scales=3)
+    assert loaded.identity == embedder.seeing(80, True, 3).identity
+    assert "seen at 64 and 80 and 100 pixels, mirrored" in repr(loaded)
+    assert "small, recipe official: 8 dimensions compared by euclidean distance" in repr(embedder)
+
+
+def test_sizes_that_cannot_be_used_are_refused(embedder: Embedder) -> None:
+    wrong: list[dict[str, Any]] = [{"size": 0}, {"size": -3}, {"size": 10**6}, {"scales": 4}, {"scales": 0}]
+    for choice in wrong:
+        with pytest.raises(UsageError):
+            embedder.seeing(**choice)
+    p = embedder.description["preprocessing"] | {"fixed_size": True}
+    fixed = Embedder(embedder.network, embedder.description | {"preprocessing": p})
+    others: list[dict[str, Any]] = [{"size": 99}, {"scales": 2}]
+    for choice in others:
+        with pytest.raises(UsageError, match="takes images of 64 pixels only"):
+            fixed.seeing(**choice)
+
+
+def test_a_model_with_undefined_numbers_is_refused(embedder: Embedder, tmp_path: Path) -> None:
+    broken = copy.deepcopy(embedder.network)
+    next(iter(broken.heads["f"].parameters())).data[0, 0] = torch.nan
+    model = Embedder(broken, embedder.description)
+    with pytest.raises(SelftaughtError, match="undefined vectors"):
+        model.encode(Image.new("RGB", (50, 50)))
+    model.save(tmp_path)
+    with pytest.raises(SelftaughtError, match=r"model\.safetensors is damaged: .*undefined"):
+        Embedder.load(tmp_path)
 
 
 def test_a_file_that_cannot_be_read_is_named(embedder: Embedder, tmp_path: Path) -> None:
@@ -72,5 +233,28 @@ def test_damaged_and_foreign_models_are_refused_in_one_line(run: Path, tmp_path:
         with pytest.raises(SelftaughtError, match=hint) as caught:
             Embedder.load(broken(name, content))
         assert "\n" not in str(caught.value)
-    with pytest.raises(UsageError, match="no device"):
-        Embedder.load(run, device="warp")
+    for device in ("warp", "cpu:5"):
+        with pytest.raises(UsageError, match="no device"):
+            Embedder.load(run, device=device)
+
+
+def test_every_value_of_a_description_may_be_wrong_in_every_way(run: Path, tmp_path: Path) -> None:
+    description = json.loads((run / "model.json").read_text())
+    shutil.copy(run / "model.safetensors", tmp_path)
+    wrong: list[Any] = [None, -5, 0, 1.5, 10**30, True, "x", "", [], [[]], {}, {"a": 1}]
+    used = ["format", "backbone", "own_backbone", "dim", "head", "pooling", "metric", "preprocessing"]
+    used += ["mirror", "scales"]
+    changed = [description | {name: value} for name in used for value in wrong]
+    inner = description["preprocessing"]
+    changed += [description | {"preprocessing": inner | {name: value}} for name in [*inner, "new"] for value in wrong]
+    changed += [{k: v for k, v in description.items() if k != name} for name in used]
+    texts = [json.dumps(content) for content in changed] + ["[" * 100_000, "[]", "5", "", '{"format": 1']
+    messages = []
+    for text in texts:
+        (tmp_path / "model.json").write_text(text)
+        try:
+            assert Embedder.load(tmp_path, "cpu").encode(Image.new("RGB", (50, 50))).isfinite().all()
+        except SelftaughtError as error:
+            messages.append(str(error))
+    assert len(messages) > 0.8 * len(texts)
+    assert all("\n" not in message and len(message) < 500 for message in messages)

@@ -1,23 +1,25 @@
-"""The finished model: load it, embed images with it, save it."""
+"""The finished model: load it, embed images with it, compare vectors, save it."""
 
+import hashlib
 import json
 import os
-from collections.abc import Generator, Iterable, Sequence
-from dataclasses import asdict
-from itertools import islice
+import threading
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
+from contextlib import closing
+from dataclasses import asdict, replace
+from functools import cached_property
+from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-import safetensors
-import timm
 import torch
-import torchvision
 from PIL import Image
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-import selftaught
 from selftaught.data import (
     Advance,
     FileReader,
@@ -31,16 +33,26 @@ from selftaught.data import (
 )
 from selftaught.errors import ImageError, SelftaughtError, UsageError, printable
 from selftaught.files import write_atomically
-from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, build_backbone, is_backbone
-from selftaught.networks.model import HEADS
+from selftaught.model_files import (
+    DESCRIPTION,
+    WEIGHTS,
+    build_network,
+    check_folder,
+    describe,
+    read_description,
+)
+from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, build_backbone, fit_whitening, is_backbone
 
-FORMAT = 1
-METRICS = ("euclidean", "cosine")
-"""How vectors are compared: as they are, or by their direction, in which case they come out with length 1."""
-WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
+__all__ = ["BATCH_SIZE", "DESCRIPTION", "SCALES", "Embedder", "ImageLike", "choose_device", "describe"]
+
 BATCH_SIZE = 64
 FEW_IMAGES = 64
 """Fewer images than this are read without starting processes for it."""
+SCALES = {1: (1.0,), 2: (1.0, 1.25), 3: (0.8, 1.0, 1.25)}
+"""The sizes at which an image is seen, as multiples of the size at use."""
+LARGEST_SIZE = 2048
+WHITENED_ON = 20_000
+"""Whitening is fitted on at most so many images, evenly spaced: more would not change it."""
 
 ImageLike = str | os.PathLike[str] | Image.Image | np.ndarray
 
@@ -49,7 +61,7 @@ class Embedder:
     """Images → vectors, in which a small Euclidean distance means "the same thing".
 
     STML's vectors are not normalized. Models of other methods may name "cosine" as their metric: their vectors have
-    length 1, so that Euclidean distances rank as cosines do.
+    length 1, so that Euclidean distances rank as cosines do. It may be used by several threads at once.
 
     Example:
         >>> embedder = Embedder.load(getfixture("run"))  # a folder written by train
@@ -64,7 +76,14 @@ class Embedder:
 
     @classmethod
     def load(
-        cls, run: str | os.PathLike[str], device: str | torch.device = "auto", backbone: nn.Module | None = None
+        cls,
+        run: str | os.PathLike[str],
+        device: str | torch.device = "auto",
+        backbone: nn.Module | None = None,
+        *,
+        size: int | None = None,
+        mirror: bool | None = None,
+        scales: int | None = None,
     ) -> "Embedder":
         """Load a run's model.
 
@@ -73,33 +92,14 @@ class Embedder:
                 average and compared by cosine, which is what a training must beat.
             device: "auto" takes a GPU if there is one.
             backbone: the module a run was trained with, if it was your own; its weights are overwritten.
+            size, mirror, scales: as in :meth:`seeing`; by default as the model was saved.
         """
-        folder = Path(run)
-        if backbone is None and not folder.exists() and is_backbone(str(run)):
-            return cls.plain(str(run), device)
-        description = _read_description(folder)
-        name = description["backbone"]
-        if backbone is None and description["own_backbone"]:
-            raise UsageError(
-                f"the model in {printable(folder)} was trained with a backbone of your own, {printable(name)}: "
-                "load it from Python with Embedder.load(run, backbone=module)"
-            )
-        try:
-            preprocessing = Preprocessing(**description["preprocessing"])
-            encoder = Encoder(
-                backbone or build_backbone(name, "none").module, preprocessing, pooling=description["pooling"]
-            )
-            head = HEADS[description["head"]](encoder.features, description["dim"])
-            network = EmbeddingNetwork(encoder, {"f": head}, normalize=description["metric"] == "cosine")
-        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise SelftaughtError(f"{printable(folder / DESCRIPTION)} does not describe a model: {reason}") from None
-        try:
-            network.load_state_dict(load_file(folder / WEIGHTS))
-        except (OSError, safetensors.SafetensorError, RuntimeError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise SelftaughtError(f"cannot load {printable(folder / WEIGHTS)}: {reason}") from None
-        return cls(network.to(choose_device(device)), description)
+        if backbone is None and not Path(run).exists() and is_backbone(str(run)):
+            return cls.plain(str(run), device).seeing(size, mirror, scales)
+        folder = check_folder(run)
+        description = read_description(folder)
+        network = build_network(folder, description, backbone)
+        return cls(network.to(choose_device(device)), description).seeing(size, mirror, scales)
 
     @classmethod
     def plain(cls, name: str = "auto", device: str | torch.device = "auto") -> "Embedder":
@@ -119,6 +119,57 @@ class Embedder:
         )
         return cls(network.to(choose_device(device)), description)
 
+    def seeing(self, size: int | None = None, mirror: bool | None = None, scales: int | None = None) -> "Embedder":
+        """The same model, looking at images in another way; what is not given stays as it is.
+
+        Args:
+            size: pixels of the center crop that the network sees. Larger often finds more; time goes with its square.
+            mirror: average each vector with that of the mirrored image, for twice the time.
+            scales: see each image at 1, 2 or 3 sizes and average, for 1, 2.6 or 3.2 times the time.
+        """
+        if size is None and mirror is None and scales is None:
+            return self
+        if size is not None and not 1 <= size <= LARGEST_SIZE:
+            raise UsageError(f"the size must be between 1 and {LARGEST_SIZE} pixels, but is {size}")
+        if scales is not None and scales not in SCALES:
+            raise UsageError(f"scales must be 1, 2 or 3, but is {scales}")
+        try:
+            seen = replace(self.preprocessing, use_size=size or self.preprocessing.use_size)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        changes: dict[str, Any] = {"preprocessing": asdict(seen)}
+        changes |= {name: value for name, value in (("mirror", mirror), ("scales", scales)) if value is not None}
+        other = Embedder(self.network, self.description | changes)
+        if seen.fixed_size and other.scales > 1:
+            raise UsageError(f"the network takes images of {seen.size} pixels only, so it has one scale")
+        try:
+            side = other.sides[-1]
+            other._embed(torch.zeros(1, 3, side, side, dtype=torch.uint8, device=self.device))
+        except (RuntimeError, ValueError, AssertionError):
+            raise UsageError(f"the network cannot be used at {' and '.join(map(str, other.sides))} pixels") from None
+        return other
+
+    def whiten(self, paths: Sequence[str], dim: int | None = None, advance: Advance = lambda _: None) -> "Embedder":
+        """The same model with vectors half-whitened on these images and of length 1: no labels, no training."""
+        head = self.network.heads["f"]
+        if not isinstance(head, nn.Identity | nn.Linear):
+            raise UsageError("this model cannot be whitened: its head has more than one layer")
+        raw = Embedder(EmbeddingNetwork(self.network.encoder, {"f": head}), self.description)
+        every = -(-len(paths) // WHITENED_ON)
+        features, _ = raw.seeing(mirror=False, scales=1).encode_files(paths[::every], advance=advance)
+        try:
+            weight, bias = fit_whitening(features, dim or self.dim)
+        except ValueError as error:
+            raise SelftaughtError(f"these images cannot be whitened on: {error}") from None
+        if isinstance(head, nn.Linear):
+            inner, shift = head.weight.detach().cpu(), head.bias.detach().cpu()
+            weight, bias = weight @ inner, weight @ shift + bias
+        layer = nn.Linear(weight.shape[1], len(weight))
+        layer.load_state_dict({"weight": weight, "bias": bias})
+        network = EmbeddingNetwork(self.network.encoder, {"f": layer.to(self.device)}, normalize=True)
+        changes = {"head": "linear", "metric": "cosine", "dim": len(weight)}
+        return Embedder(network, self.description | changes)
+
     @property
     def dim(self) -> int:
         return int(self.description["dim"])
@@ -129,40 +180,73 @@ class Embedder:
         return str(self.description["metric"])
 
     @property
+    def mirror(self) -> bool:
+        return bool(self.description.get("mirror", False))
+
+    @property
+    def scales(self) -> int:
+        return int(self.description.get("scales", 1))
+
+    @property
     def preprocessing(self) -> Preprocessing:
-        return self.network.encoder.preprocessing
+        return Preprocessing(**self.description["preprocessing"])
+
+    @property
+    def sides(self) -> list[int]:
+        """The sizes in pixels at which the network sees an image, the largest last."""
+        return [round(self.preprocessing.use_size * scale) for scale in SCALES[self.scales]]
 
     @property
     def device(self) -> torch.device:
         return next(self.network.parameters()).device
 
-    def encode(self, images: Sequence[ImageLike], batch_size: int = BATCH_SIZE) -> Tensor:
+    @cached_property
+    def identity(self) -> str:
+        """A fingerprint of all that decides about vectors: those of two identities must not be compared."""
+        names = ("backbone", "dim", "head", "pooling", "metric")
+        about: dict[str, Any] = {name: self.description.get(name) for name in names}
+        about |= {"preprocessing": asdict(self.preprocessing), "mirror": self.mirror, "sides": self.sides}
+        digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+        for name, tensor in sorted(self.network.state_dict().items()):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        return digest.hexdigest()
+
+    def __repr__(self) -> str:
+        views = [f"seen at {' and '.join(map(str, self.sides))} pixels", *(["mirrored"] if self.mirror else [])]
+        kind = f"{self.dim} dimensions compared by {self.metric} distance"
+        recipe = self.description.get("recipe", "none")
+        how = "as it is" if recipe == "none" else f"recipe {recipe}"
+        return f"Embedder({self.description['backbone']}, {how}: {kind}, {', '.join(views)}, on {self.device})"
+
+    def encode(
+        self, images: ImageLike | Iterable[ImageLike], batch_size: int = BATCH_SIZE, show_progress: bool = False
+    ) -> Tensor:
         """Embed images.
 
         Args:
-            images: paths, Pillow images, or arrays (H×W, H×W×3 or H×W×4; uint8, uint16, or floats within [0, 1]).
+            images: paths, Pillow images, or arrays (H×W, H×W×3 or H×W×4; uint8, uint16, or floats within [0, 1]);
+                a list of them, a generator, which is read as it is needed, or a single one.
+            show_progress: say on standard error how many are done, and how long the rest will take.
 
         Returns:
-            n×dim float32 vectors on the CPU.
+            n×dim float32 vectors on the CPU; for a single image, one of dim numbers.
 
         Raises:
             ImageError: if one of them cannot be read.
         """
-        if isinstance(images, (str, os.PathLike, Image.Image)) or getattr(images, "ndim", 4) < 4:
-            raise TypeError("encode takes a list of images; put a single one into brackets")
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, but is {batch_size}")
-        if len(images) and all(isinstance(image, (str, os.PathLike)) for image in images):
-            paths = [os.fspath(image) for image in images if isinstance(image, (str, os.PathLike))]
-            vectors, skipped = self.encode_files(paths, batch_size)
-            if skipped:
-                raise ImageError(f"cannot read {printable(skipped[0].path)}: {skipped[0].reason}")
-            return vectors
-        views = self._views()
+        if isinstance(images, (str, os.PathLike, Image.Image)) or getattr(images, "ndim", 4) < 4:
+            return self.encode([cast(ImageLike, images)], batch_size)[0]
+        from selftaught.training.progress import Reporter  # which training imports, that imports this
+
         parts = [torch.empty(0, self.dim)]
-        for start in range(0, len(images), batch_size):
-            batch = torch.cat([views(_as_image(image), "center") for image in images[start : start + batch_size]])
-            parts.append(self._embed(batch.to(self.device))["f"].float().cpu())
+        count = len(images) if isinstance(images, Sized) else None
+        with Reporter(quiet=not show_progress).work("embedding images", count) as tell:
+            for vectors in self._encode(images, batch_size):
+                parts.append(vectors)
+                tell(len(vectors), "")
         return torch.cat(parts)
 
     def encode_files(
@@ -171,11 +255,12 @@ class Embedder:
         """Embed files, leaving out those that cannot be read: vectors of the others in order, and what was skipped."""
         parts, skipped = [torch.empty(0, self.dim)], []
         done = 0
-        for vectors, failures in self.encode_batches(paths, len(paths), batch_size):
-            parts.append(vectors)
-            skipped += [Skipped(paths[done + position], reason) for position, reason in failures]
-            done += len(vectors) + len(failures)
-            advance(len(vectors) + len(failures))
+        with closing(self.encode_batches(paths, len(paths), batch_size)) as batches:
+            for vectors, failures in batches:
+                parts.append(vectors)
+                skipped += [Skipped(paths[done + position], reason) for position, reason in failures]
+                done += len(vectors) + len(failures)
+                advance(len(vectors) + len(failures))
         return torch.cat(parts), skipped
 
     def encode_batches(
@@ -185,7 +270,7 @@ class Embedder:
 
         Args:
             paths: read as they are needed.
-            count: how many there are.
+            count: how many there are, or about.
 
         Yields:
             For each batch the vectors of the files that could be read, on the CPU, and (which of the batch, why) for
@@ -193,15 +278,31 @@ class Embedder:
         """
         rest = iter(paths)
         batches = iter(lambda: [ViewRequest(path, "center") for path in islice(rest, batch_size)], [])
-        reader = FileReader(self._views(), 0 if count < FEW_IMAGES else min(8, available_cores()))
+        # New processes would inherit locks that other threads hold at that moment, and wait for them forever.
+        alone = threading.current_thread() is threading.main_thread()
+        reader = FileReader(self._views(), min(8, available_cores()) if alone and count >= FEW_IMAGES else 0)
         try:
             for batch in reader.read(batches):
                 vectors = torch.empty(0, self.dim)
                 if batch.positions:
-                    vectors = self._embed(batch.images.to(self.device).flatten(0, 1))["f"].float().cpu()
+                    vectors = self._embed(batch.images.to(self.device).flatten(0, 1))
                 yield vectors, batch.failures
         finally:
             reader.close()
+
+    def similarity(self, a: Tensor, b: Tensor) -> Tensor:
+        """How alike vectors are, n×dim and m×dim → n×m: their cosine, or for other models the negative distance.
+
+        Example:
+            >>> embedder = Embedder.load(getfixture("run"))
+            >>> vectors = embedder.encode([Image.new("RGB", (80, 60), color) for color in ("red", "blue", "red")])
+            >>> embedder.similarity(vectors, vectors).argsort(descending=True)[0, -1]
+            tensor(1)
+        """
+        first, second = (x.reshape(-1, self.dim).float() for x in (a, b))
+        if self.metric == "cosine":
+            return F.normalize(first) @ F.normalize(second).T
+        return -torch.cdist(first, second, compute_mode="donot_use_mm_for_euclid_dist")
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write ``model.safetensors`` and ``model.json``; an older pair there is replaced."""
@@ -211,46 +312,50 @@ class Embedder:
         write_atomically(place / WEIGHTS, save(state, metadata={"format": "pt"}))
         write_atomically(place / DESCRIPTION, json.dumps(self.description, indent=2) + "\n")
 
+    def _encode(self, images: Iterable[ImageLike], batch_size: int) -> Iterator[Tensor]:
+        """Batches of vectors; files in a row are read ahead, by processes if they are many."""
+        for are_paths, group in groupby(images, lambda image: isinstance(image, (str, os.PathLike))):
+            if not are_paths:
+                while batch := list(islice(group, batch_size)):
+                    views = torch.cat([self._views()(_as_image(image), "center") for image in batch])
+                    yield self._embed(views.to(self.device))
+                continue
+            first = list(islice(group, FEW_IMAGES))
+            asked: deque[str] = deque()
+            paths = (asked.append(path) or path for path in map(os.fspath, chain(first, group)))  # type: ignore[func-returns-value, arg-type]
+            with closing(self.encode_batches(paths, len(first), batch_size)) as batches:
+                for vectors, failures in batches:
+                    if failures:
+                        position, reason = failures[0]
+                        raise ImageError(f"cannot read {printable(asked[position])}: {reason}")
+                    for _ in range(len(vectors)):
+                        asked.popleft()
+                    yield vectors
+
     @torch.inference_mode()
-    def _embed(self, images: Tensor) -> dict[str, Tensor]:
-        output: dict[str, Tensor] = self.network(images)
-        return output
+    def _embed(self, images: Tensor) -> Tensor:
+        """uint8 n×3×H×W of the largest size → n×dim float32 on the CPU."""
+        views: list[Tensor] = []
+        for side in self.sides:
+            view = images
+            if side != images.shape[-1]:
+                view = F.interpolate(images.float(), (side, side), mode="bilinear", antialias=True, align_corners=False)
+            views += [view, view.flip(-1)] if self.mirror else [view]
+        parts: list[Tensor] = [self.network(view)["f"].float() for view in views]
+        vectors = parts[0]
+        if len(parts) > 1:
+            vectors = torch.stack(parts).mean(0)
+            vectors = F.normalize(vectors) if self.metric == "cosine" else vectors
+        vectors = vectors.cpu()
+        if not vectors.isfinite().all():
+            raise SelftaughtError(
+                "the model gives infinite or undefined vectors: it is damaged, or its training failed"
+            )
+        return vectors
 
     def _views(self) -> Views:
-        p = self.preprocessing
+        p = replace(self.preprocessing, use_size=self.sides[-1])
         return Views(p.size, p.use_resize, p.squash, use_size=p.use_size)
-
-
-def describe(
-    *,
-    backbone: str,
-    own_backbone: bool,
-    preprocessing: Preprocessing,
-    dim: int,
-    head: str = "linear",
-    pooling: str = "avg+max",
-    metric: str = "euclidean",
-    settings: dict[str, Any],
-) -> dict[str, Any]:
-    """The content of ``model.json``: all that is needed to use the weights, and how they came about."""
-    return {
-        "format": FORMAT,
-        "backbone": backbone,
-        "own_backbone": own_backbone,
-        "dim": dim,
-        "head": head,
-        "pooling": pooling,
-        "metric": metric,
-        "preprocessing": asdict(preprocessing),
-        "recipe": settings["recipe"],
-        "settings": settings,
-        "versions": {
-            "selftaught": selftaught.__version__,
-            "torch": torch.__version__,
-            "torchvision": torchvision.__version__,
-            "timm": timm.__version__,
-        },
-    }
 
 
 def choose_device(device: str | torch.device = "auto") -> torch.device:
@@ -261,7 +366,7 @@ def choose_device(device: str | torch.device = "auto") -> torch.device:
     here = [name for name, available in backends.items() if available]
     try:
         chosen = torch.device(device)
-        if chosen.type not in here:
+        if chosen.type not in here or (chosen.type != "cuda" and chosen.index):
             raise RuntimeError
         torch.empty(0, device=chosen)
     except RuntimeError:
@@ -269,35 +374,11 @@ def choose_device(device: str | torch.device = "auto") -> torch.device:
     return chosen
 
 
-def _read_description(folder: Path) -> dict[str, Any]:
-    file = folder / DESCRIPTION
-    if not folder.is_dir():
-        raise UsageError(f"there is no run {printable(folder)}")
-    if not file.is_file():
-        begun = (folder / "settings.json").is_file()
-        hint = (
-            f"its training has not finished: selftaught train --resume {printable(folder)}" if begun else "it is no run"
-        )
-        raise UsageError(f"there is no model in {printable(folder)}: {hint}")
-    try:
-        description: dict[str, Any] = {"head": "linear", "pooling": "avg+max"} | json.loads(file.read_text("utf-8"))
-        kind, metric = description["format"], description["metric"]
-        missing = {"backbone", "own_backbone", "dim", "preprocessing"} - set(description)
-    except (ValueError, KeyError, TypeError, OSError):
-        raise SelftaughtError(f"{printable(file)} is damaged: it does not describe a model") from None
-    if kind != FORMAT or metric not in METRICS or missing:
-        raise SelftaughtError(
-            f"{printable(file)} was written by another version of selftaught, which this one cannot read"
-        )
-    return description
-
-
 def _as_image(image: ImageLike) -> Image.Image:
     if isinstance(image, Image.Image):
+        if 0 in image.size:
+            raise ImageError(f"an image of {image.width}×{image.height} pixels cannot be embedded")
         return to_rgb(image)
     if isinstance(image, (str, os.PathLike)):
-        try:
-            return open_image(image)
-        except ImageError as error:
-            raise ImageError(f"cannot read {printable(image)}: {error}") from None
+        return open_image(image)
     return from_array(np.asarray(image))

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from selftaught.embedder import WEIGHTS
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import write_atomically
+from selftaught.model_files import WEIGHTS
 
 SUFFIXES = (".parquet", ".npy")
 

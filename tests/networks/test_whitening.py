@@ -9,7 +9,8 @@ def correlated(n: int = 400, width: int = 12, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     mixing = torch.linalg.qr(torch.randn(width, width, generator=generator, dtype=torch.float64))[0]
     spread = torch.logspace(0, -1.5, width, dtype=torch.float64)
-    return torch.randn(n, width, generator=generator, dtype=torch.float64) * spread @ mixing + 7
+    rows: Tensor = torch.randn(n, width, generator=generator, dtype=torch.float64) * spread @ mixing + 7
+    return rows
 
 
 def whiten(features: Tensor, dim: int, alpha: float = 0.5) -> Tensor:

@@ -26,15 +26,15 @@ class Reporter:
         self.console.print(escape(text))
 
     @contextmanager
-    def work(self, label: str, total: int, done: int = 0) -> Iterator[Tell]:
-        """A piece of work of known size, with time left; pieces may be nested."""
+    def work(self, label: str, total: int | None, done: int = 0) -> Iterator[Tell]:
+        """A piece of work, with time left if its size is known; pieces may be nested."""
         if not self.console.is_terminal or self.console.quiet:
             yield self._plain(label, total, done)
             return
         outermost = self._bars is None
         bars = self._bars = self._bars or self._live()
         task = bars.add_task(escape(label), total=total, completed=done, word="")
-        clock = Clock(total - done)
+        clock = Clock(None if total is None else total - done)
 
         def tell(more: int, word: str) -> None:
             clock.advance(more)
@@ -60,8 +60,8 @@ class Reporter:
         bars.start()
         return bars
 
-    def _plain(self, label: str, total: int, done: int) -> Tell:
-        clock = Clock(total - done)
+    def _plain(self, label: str, total: int | None, done: int) -> Tell:
+        clock = Clock(None if total is None else total - done)
         last = time.monotonic()
 
         def tell(more: int, word: str) -> None:
@@ -69,7 +69,8 @@ class Reporter:
             clock.advance(more)
             if time.monotonic() - last >= PLAIN_INTERVAL:
                 last = time.monotonic()
-                self.say(f"{label}: {done + clock.done}/{total}, {word or clock.left()}")
+                whole = "" if total is None else f"/{total}"
+                self.say(", ".join(filter(None, [f"{label}: {done + clock.done}{whole}", word or clock.left()])))
 
         return tell
 
@@ -77,14 +78,14 @@ class Reporter:
 class Clock:
     """Time left of a piece of work, from the pace so far."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int | None) -> None:
         self.total, self.done, self.began = total, 0, time.monotonic()
 
     def advance(self, more: int) -> None:
         self.done += more
 
     def left(self) -> str:
-        if not self.done:
+        if not self.done or self.total is None:
             return ""
         pace = (time.monotonic() - self.began) / self.done
         return f"{duration(pace * (self.total - self.done))} left"

@@ -1,0 +1,150 @@
+"""The two files of a model: its weights, and the description by which its network is built again."""
+
+import json
+import os
+import reprlib
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import timm
+import torch
+import torchvision
+from safetensors.torch import load_file
+from torch import nn
+
+import selftaught
+from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, build_backbone
+from selftaught.networks.model import HEADS
+
+FORMAT = 1
+METRICS = ("euclidean", "cosine")
+"""How vectors are compared: as they are, or by their direction, in which case they come out with length 1."""
+WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
+DEFAULTS = {"head": "linear", "pooling": "avg+max", "mirror": False, "scales": 1}
+"""What models were before their files said it."""
+KINDS: dict[str, type] = {
+    "backbone": str,
+    "own_backbone": bool,
+    "dim": int,
+    "head": str,
+    "pooling": str,
+    "mirror": bool,
+    "scales": int,
+    "preprocessing": dict,
+}
+LIMITS = {"dim": (1, 2**16), "scales": (1, 3), "size": (1, 2**13), "resize": (0, 2**13), "use_size": (0, 2**13)}
+"""What numbers may be: a model beyond is none, and might take all memory."""
+
+
+def describe(
+    *,
+    backbone: str,
+    own_backbone: bool,
+    preprocessing: Preprocessing,
+    dim: int,
+    head: str = "linear",
+    pooling: str = "avg+max",
+    metric: str = "euclidean",
+    settings: dict[str, Any],
+) -> dict[str, Any]:
+    """The content of ``model.json``: all that is needed to use the weights, and how they came about."""
+    return {
+        "format": FORMAT,
+        "backbone": backbone,
+        "own_backbone": own_backbone,
+        "dim": dim,
+        "head": head,
+        "pooling": pooling,
+        "metric": metric,
+        "preprocessing": asdict(preprocessing),
+        "recipe": settings["recipe"],
+        "settings": settings,
+        "versions": {
+            "selftaught": selftaught.__version__,
+            "torch": torch.__version__,
+            "torchvision": torchvision.__version__,
+            "timm": timm.__version__,
+        },
+    }
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """The description of the model in a folder, with all its values of the right kind."""
+    file = folder / DESCRIPTION
+    try:
+        content = json.loads(file.read_text("utf-8"))
+    except (ValueError, OSError, RecursionError):
+        content = None
+    if not isinstance(content, dict) or not {"format", "metric"} <= set(content):
+        raise SelftaughtError(f"{printable(file)} is damaged: it does not describe a model")
+    description = DEFAULTS | content
+    if description["format"] != FORMAT or description["metric"] not in METRICS or set(KINDS) - set(description):
+        raise SelftaughtError(
+            f"{printable(file)} was written by another version of selftaught, which this one cannot read"
+        )
+    sizes = ("size", "resize", "use_size")
+    preprocessing = description["preprocessing"] if isinstance(description["preprocessing"], dict) else {}
+    values: list[tuple[str, type, Any]] = [(name, kind, description[name]) for name, kind in KINDS.items()]
+    values += [(name, int, preprocessing[name]) for name in sizes if name in preprocessing]
+    for name, kind, value in values:
+        low, high = LIMITS.get(name, (0, 1))
+        if type(value) is not kind or (isinstance(value, int) and not low <= value <= high):
+            raise _no_model(file, f"{name} is {reprlib.repr(value)}")
+    return description
+
+
+def build_network(folder: Path, description: dict[str, Any], backbone: nn.Module | None) -> EmbeddingNetwork:
+    """The network of a description, with the weights that lie beside it."""
+    name = description["backbone"]
+    if backbone is None and description["own_backbone"]:
+        raise UsageError(
+            f"the model in {printable(folder)} was trained with a backbone of your own, {printable(name)}: "
+            "load it from Python with Embedder.load(run, backbone=module)"
+        )
+    try:
+        preprocessing = Preprocessing(**description["preprocessing"])
+        module = backbone or build_backbone(name, "none").module
+        encoder = Encoder(module, preprocessing, pooling=description["pooling"])
+        head = HEADS[description["head"]](encoder.features, description["dim"])
+        network = EmbeddingNetwork(encoder, {"f": head}, normalize=description["metric"] == "cosine")
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, MemoryError) as error:
+        raise _no_model(folder / DESCRIPTION, str(error)) from None
+    file = folder / WEIGHTS
+    try:
+        if not file.is_file():
+            raise OSError("no such file")
+        network.load_state_dict(load_file(file))
+    except (OSError, safetensors.SafetensorError, RuntimeError, ValueError, KeyError) as error:
+        raise SelftaughtError(f"cannot load {printable(file)}: {_line(error)}") from None
+    check_finite(network, printable(file))
+    return network
+
+
+def check_finite(network: nn.Module, what: str) -> None:
+    """An error if a weight is infinite or undefined: every vector would be."""
+    for name, tensor in network.state_dict().items():
+        if not tensor.isfinite().all():
+            raise SelftaughtError(f"{what} is damaged: {name} holds values that are infinite or undefined")
+
+
+def check_folder(folder: str | os.PathLike[str]) -> Path:
+    """The folder of a model, if there is one in it."""
+    place = Path(folder)
+    if not place.is_dir():
+        raise UsageError(f"there is no run {printable(place)}, and no backbone of that name")
+    if not (place / DESCRIPTION).is_file():
+        begun = (place / "settings.json").is_file()
+        hint = f"its training has not finished: selftaught train --resume {printable(place)}"
+        raise UsageError(f"there is no model in {printable(place)}: {hint if begun else 'it is no run'}")
+    return place
+
+
+def _no_model(file: Path, reason: str) -> SelftaughtError:
+    return SelftaughtError(f"{printable(file)} does not describe a model: {_line(reason)}")
+
+
+def _line(error: object) -> str:
+    return " ".join(str(error).split())[:200]
