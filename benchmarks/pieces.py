@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from selftaught.data import CachedReader, ImageFolder, ImageReader, ViewRequest, view_seeds
-from selftaught.learners import STML
+from selftaught.learners import STML, STMLSettings
 from selftaught.method import MovingAverage
 from selftaught.networks import Backbone, Encoder, parameter_groups
-from selftaught.recipes import Settings
 from selftaught.training.adamp import AdamP
 from selftaught.training.compiled import compile_parts
 from selftaught.training.interrupts import Interrupts
@@ -52,7 +51,7 @@ class Pieces:
     def __init__(
         self,
         backbone: Backbone,
-        settings: Settings,
+        settings: STMLSettings,
         images: ImageFolder,
         device: torch.device,
         calls: int,
@@ -97,7 +96,7 @@ class Pieces:
         ids = torch.arange(self.rows // 2, device=self.device).repeat(2)
 
         def compare() -> None:
-            torch.autograd.grad(learner.compare({"f": f, "g": g, "teacher": teacher}, ids)["loss"], (f, g))
+            torch.autograd.grad(learner.loss({"f": f, "g": g, "teacher": teacher}, ids)["loss"], (f, g))
 
         taken["similarity + loss"] = self._timed(compare)
         self._learn()

@@ -35,8 +35,9 @@ from pieces import Pieces
 from selftaught.cli.demo import SETTINGS as DEMO
 from selftaught.data import ImageFolder, available_cores, find_images, make_products
 from selftaught.errors import Interrupted, SelftaughtError
+from selftaught.learners import STMLSettings
+from selftaught.learners import make_settings as settings_of
 from selftaught.networks import build_backbone
-from selftaught.recipes import settings as settings_of
 from selftaught.training import train
 from selftaught.training.automatic import resolve
 
@@ -109,6 +110,7 @@ def measure(
     changes |= {"epochs": options.epochs} | ({"compile": True} if device.type == "cuda" else {})
     backbone = build_backbone(name, "none")
     chosen, _ = resolve(settings_of(**changes), len(images), backbone, device)
+    assert isinstance(chosen, STMLSettings)
     assert chosen.batch_size is not None
     steps = len(images) // chosen.batch_size
 

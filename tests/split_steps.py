@@ -6,12 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from selftaught.learners import METHODS, build_learner
+from selftaught.learners import METHODS, build_learner, has_setting, make_settings
 from selftaught.networks import Encoder, Preprocessing, parameter_groups
 from selftaught.networks.batch_norm import with_global_batch_norm
 from selftaught.networks.small import SmallNetwork
 from selftaught.parallel import shard, world
-from selftaught.recipes import settings
 from selftaught.training.adamp import AdamP
 from selftaught.training.processes import DDP_OPTIONS
 
@@ -49,7 +48,8 @@ def trained(method: str, batch: int, **changes: Any) -> tuple[dict[str, Tensor],
 def _trained(method: str, batch: int, changes: dict[str, Any]) -> tuple[dict[str, Tensor], list[float]]:
     torch.manual_seed(0)
     options: dict[str, Any] = {"dim": 6, "batch_size": batch, "neighbors": 3, "momentum": 0.9, "queue": 30} | changes
-    chosen = settings(method=method, **options)
+    options = {name: value for name, value in options.items() if name in changes or has_setting(method, name)}
+    chosen = make_settings(method=method, **options)
     encoder = Encoder(Exact(), Preprocessing(size=32), bool(chosen.freeze_batch_norm))
     classes = torch.arange(IMAGES) % 4 if METHODS[method].labeled else None
     learner = build_learner(encoder, chosen, IMAGES, classes).double().train()

@@ -1,136 +1,103 @@
-"""Every setting of a run, and the paper's combinations of them by name."""
+"""The settings that all methods share, and the paper's combinations of settings by name."""
 
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal
 
-from selftaught.errors import UsageError, unknown
-from selftaught.method.losses import Reduction, Similarity
-
-Method = Literal[
-    "stml",
-    "moco",
-    "byol",
-    "msf",
-    "nce",
-    "isif",
-    "deepcluster",
-    "udml-ss",
-    "contrastive",
-    "multi-similarity",
-    "proxy-anchor",
-    "slade",
-]
-"""The methods of learning, by name; see :mod:`selftaught.learners`."""
+from selftaught.errors import UsageError, printable, unknown
 
 LARGEST = 1_000_000
-"""What no size, rate or width reaches but by a slip."""
+"""No size, rate or width is larger, except by mistake."""
+
+
+@dataclass(frozen=True)
+class Within:
+    """The values that a numeric setting may have; ``open`` leaves out the lowest."""
+
+    low: float
+    high: float = LARGEST
+    open: bool = False
+
+    def check(self, name: str, value: float) -> None:
+        if not (self.low < value if self.open else self.low <= value) or not value <= self.high:
+            low = f"above {self.low:g}" if self.open else f"at least {self.low:g}"
+            raise UsageError(f"{name} must be {low} and at most {self.high:.9g}, but is {value}")
+
+
+Count = Annotated[int, Within(1)]
+MaybeCount = Annotated[int | None, Within(1)]
+Positive = Annotated[float, Within(0, open=True)]
+Fraction = Annotated[float, Within(0, 1)]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a run. ``None`` means: chosen automatically, and logged with the reason."""
+    """The settings of a run that every method has. ``None`` means: chosen automatically, and logged with the reason.
+
+    A method with settings of its own adds them in a subclass, in its own file; see :mod:`selftaught.learners`.
+    """
 
     recipe: str = "official"
-    method: Method = "stml"
+    method: str = "stml"
+    """The name of the method of learning; see :data:`selftaught.learners.METHODS`."""
     backbone: str = "auto"
     """"auto", "small", "googlenet", "bn_inception", "torchvision.NAME", or any timm name."""
     weights: str = "auto"
     """"auto" (pretrained), "none", or a safetensors, PyTorch or .npz file."""
-    dim: int = 512
+    dim: Count = 512
     """Size of the embedding."""
-    epochs: int = 90
-    batch_size: int | None = None
+    epochs: Annotated[int, Within(0)] = 90
+    batch_size: MaybeCount = None
     """Images in a batch; each is seen in two views."""
-    neighbors: int = 5
+    neighbors: Annotated[int, Within(2)] = 5
     """Images per query in a batch, the query included; k of the contextual similarity is twice that. In methods with
     classes or clusters: images of each in a batch."""
-    lr: float = 1e-4
-    head_lr: float = 1e-4
-    weight_decay: float = 1e-2
+    lr: Positive = 1e-4
+    head_lr: Positive = 1e-4
+    weight_decay: Annotated[float, Within(0)] = 1e-2
     schedule: Literal["cosine", "constant"] = "cosine"
-    sigma: float = 3.0
-    delta: float = 1.0
-    momentum: float = 0.999
-    """m of the teacher's moving average (Eq. 4), and of the key encoder in MoCo, BYOL and mean shift."""
-    teacher_dim: int | None = None
-    """Size of g, the embedding of the teacher; by default that of the pooled feature."""
-    teacher_update: Literal["before_step", "after_step"] = "before_step"
-    """Average the student before the optimizer's step (the authors' code) or after it (the paper)."""
-    reduction: Reduction = "pairs"
-    """Divide Eq. 1 by n(n - 1) (the authors' code) or by n (the paper)."""
-    include_self: bool = True
-    """Let j = i take part in Eq. 2 (the authors' code) or not (the paper)."""
-    group_views: bool = True
-    """Rows of one image are nearest to each other in Eq. 6 (the authors' code), or only if they are (the paper)."""
-    batches: Literal["neighbors", "random"] = "neighbors"
-    similarity: Similarity = "contextualized"
-    distill: bool = True
-    relaxed: bool = True
-    """Soft labels in Eq. 1, or labels rounded to 0 and 1 (the paper's ablation)."""
-    queue: int = 9600
-    """Keys that MoCo and mean shift remember."""
-    clusters: int | None = None
-    """Clusters of the methods that label by k-means."""
-    both_heads: bool = False
-    """In supervised methods: train g beside f, as a start for STML."""
-    supervised_epochs: int = 30
+    supervised_epochs: Count = 30
     """Epochs of the supervised stage, in semi-supervised training."""
     freeze_batch_norm: bool | None = None
     crop_scale: tuple[float, float] = (0.16, 1.0)
     """Area of a random crop, as a range of fractions of the image."""
-    seed: int = 0
+    seed: Annotated[int, Within(0, 2**63 - 1)] = 0
     device: str = "auto"
     precision: Literal["auto", "32-true", "bf16-mixed"] = "auto"
     compile: bool | None = None
     """Compile networks and loss, which makes a step faster and the start slower."""
     input: Literal["cache", "files"] = "cache"
     """Decode each file once and make views on the device, or read files anew for each view (slow, the reference)."""
-    cache_side: int | None = None
+    cache_side: Annotated[int | None, Within(16)] = None
     """The short side of decoded images; smaller ones stay as they are."""
     train: Literal["all", "heads"] = "all"
     """The whole network, or only its heads on features of the backbone that are computed once."""
     search: Literal["auto", "exact", "approximate"] = "auto"
-    """How neighbors for batches are found; "auto" is exact, but for collections that are too large for that."""
-    workers: int | None = None
+    """How neighbors for batches are found; "auto" is exact, except for collections that are too large for it."""
+    workers: Annotated[int | None, Within(0)] = None
     """Processes that read images."""
-    eval_every: int = 1
+    eval_every: Count = 1
     """Measure on the labeled images after every so many epochs, and after the last."""
-    snapshots: int = 0
+    snapshots: Annotated[int, Within(0)] = 0
     """Keep the networks every so many epochs, and those of the start and the end, for figures; 0 keeps none."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "crop_scale", tuple(self.crop_scale))
-        lowest_values = {"dim": 1, "epochs": 0, "neighbors": 2, "seed": 0, "queue": 1, "supervised_epochs": 1}
-        for name, lowest in (lowest_values | {"eval_every": 1, "snapshots": 0}).items():
-            _require(getattr(self, name) >= lowest, name, f"must be at least {lowest}, but is {getattr(self, name)}")
-        _require(self.seed < 2**63, "seed", f"must be below 2^63, but is {self.seed}")
-        for name in ("dim", "teacher_dim", "queue"):
-            value = getattr(self, name) or 1
-            _require(value <= LARGEST, name, f"must be at most {LARGEST}, but is {value}")
-        for name in ("lr", "head_lr", "sigma", "delta"):
-            value = getattr(self, name)
-            _require(0 < value <= LARGEST, name, f"must be positive and at most {LARGEST}, but is {value}")
-        decay = self.weight_decay
-        _require(0 <= decay <= LARGEST, "weight_decay", f"must not be negative or over {LARGEST}, but is {decay}")
-        _require(0 <= self.momentum <= 1, "momentum", f"must be within 0 and 1, but is {self.momentum}")
+        for name, kind in setting_kinds(type(self)).items():
+            _check(name, getattr(self, name), kind)
         low, high = self.crop_scale
-        _require(0 < low <= high <= 1, "crop_scale", f"must be two fractions in order, but is {low}, {high}")
-        _require(self.workers is None or self.workers >= 0, "workers", f"must not be negative, but is {self.workers}")
-        _require(self.clusters is None or self.clusters >= 2, "clusters", f"must be at least 2, but is {self.clusters}")
-        side = self.cache_side
-        _require(side is None or side >= 16, "cache_side", f"must be at least 16, but is {side}")
-        wide = self.teacher_dim
-        _require(wide is None or wide >= 1, "teacher_dim", f"must be at least 1, but is {wide}")
-        size = self.batch_size
-        if size is not None:
-            least = 2 * self.neighbors
-            _require(size >= least, "batch_size", f"{size} is less than two queries with {self.neighbors} images each")
-            low = size // self.neighbors * self.neighbors
-            hint = f"{size} is no multiple of neighbors {self.neighbors}: give {low} or {low + self.neighbors}"
-            _require(size == low, "batch_size", hint)
+        if not 0 < low <= high <= 1:
+            raise UsageError(f"crop_scale must be two fractions in order, but is {low}, {high}")
+        object.__setattr__(self, "crop_scale", (low, high))
+        if self.batch_size is not None:
+            _check_batch_size(self.batch_size, self.neighbors)
+
+
+def setting_kinds(kind: type[Settings]) -> Mapping[str, Any]:
+    """The names of the settings of a method, each with its type."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return {field.name: hints[field.name] for field in fields(kind)}
 
 
 RECIPES: dict[str, dict[str, Any]] = {
@@ -161,53 +128,12 @@ text says, "sop" their settings for products with few photos each, "scratch" tho
 "semi" those of the second stage of semi-supervised training."""
 
 
-def settings(recipe: str = "official", **changes: Any) -> Settings:
-    """The settings of a recipe, with changes.
-
-    Example:
-        >>> settings("paper", epochs=30).reduction
-        'samples'
-    """
-    if recipe not in RECIPES:
-        raise unknown("recipe", recipe, RECIPES)
-    return changed(Settings(recipe=recipe), RECIPES[recipe] | changes)
-
-
-def changed(start: Settings, changes: Mapping[str, Any]) -> Settings:
-    """Settings with changes, each of a known name and the right kind."""
-    kinds = typing.get_type_hints(Settings)
-    for name, value in changes.items():
-        if name not in kinds or name == "recipe":
-            raise unknown("setting", name, set(kinds) - {"recipe"})
-        _check_kind(name, value, kinds[name])
-    return replace(start, **changes)
-
-
-def parsed(assignments: list[str]) -> dict[str, Any]:
-    """Settings from words such as ``sigma=2`` on a command line."""
-    kinds = typing.get_type_hints(Settings)
-    changes: dict[str, Any] = {}
-    for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        name = name.strip().replace("-", "_")
-        if not equals:
-            raise UsageError(f"--set takes NAME=VALUE, but got {assignment!r}")
-        if name not in kinds or name == "recipe":
-            raise unknown("setting", name, set(kinds) - {"recipe"})
-        changes[name] = _parse(name, text.strip(), kinds[name])
-    return changes
-
-
-def from_saved(saved: Mapping[str, Any]) -> Settings:
-    """Settings read back from a run's JSON."""
-    known = {field.name for field in fields(Settings)}
-    return Settings(**{name: value for name, value in saved.items() if name in known})
-
-
-def _parse(name: str, text: str, kind: Any) -> Any:
-    if text.lower() == "auto" and type(None) in typing.get_args(kind):
+def parse_value(name: str, text: str, kind: Any) -> Any:
+    """The value of a setting from a word on a command line."""
+    bare = _bare(kind)
+    if text.lower() == "auto" and type(None) in typing.get_args(bare):
         return None
-    for option in _options(kind):
+    for option in _options(bare):
         try:
             if option is bool:
                 return {"true": True, "yes": True, "false": False, "no": False}[text.lower()]
@@ -217,26 +143,44 @@ def _parse(name: str, text: str, kind: Any) -> Any:
             if option in (int, float, str):
                 return option(text)
         except (ValueError, KeyError):
-            raise UsageError(f"{name} must be {_words(kind)}, but is {text!r}") from None
+            raise UsageError(f"{name} must be {_words(bare)}, but is {printable(repr(text))}") from None
     return text
 
 
-def _check_kind(name: str, value: Any, kind: Any) -> None:
-    if value is None and type(None) in typing.get_args(kind):
+def _check(name: str, value: Any, kind: Any) -> None:
+    """An error in one sentence for a value of the wrong type or outside its range."""
+    bare = _bare(kind)
+    if value is None and type(None) in typing.get_args(bare):
         return
-    for option in _options(kind):
+    for option in _options(bare):
         if typing.get_origin(option) is Literal:
             if value not in typing.get_args(option):
                 raise unknown(name, str(value), typing.get_args(option))
             return
-        if typing.get_origin(option) is tuple:
-            pair = isinstance(value, (tuple, list)) and len(value) == 2
-            if not pair or not all(isinstance(v, (int, float)) for v in value):
-                raise UsageError(f"{name} must be {_words(kind)}, but is {value!r}")
-            return
-        number = option is float and isinstance(value, int) and not isinstance(value, bool)
-        if not (isinstance(value, option) or number) or (option is int and isinstance(value, bool)):
-            raise UsageError(f"{name} must be {_words(kind)}, but is {value!r}")
+        if not _has_type(value, option):
+            raise UsageError(f"{name} must be {_words(bare)}, but is {printable(repr(value))}")
+    for limits in getattr(kind, "__metadata__", ()):
+        limits.check(name, value)
+
+
+def _has_type(value: Any, option: Any) -> bool:
+    if typing.get_origin(option) is tuple:
+        return isinstance(value, (tuple, list)) and len(value) == 2 and all(_has_type(part, float) for part in value)
+    if option in (int, float) and isinstance(value, bool):
+        return False
+    return isinstance(value, (int, float) if option is float else option)
+
+
+def _check_batch_size(size: int, neighbors: int) -> None:
+    if size < 2 * neighbors:
+        raise UsageError(f"batch_size {size} is less than two queries with {neighbors} images each")
+    low = size // neighbors * neighbors
+    if size != low:
+        raise UsageError(f"batch_size {size} is no multiple of neighbors {neighbors}: give {low} or {low + neighbors}")
+
+
+def _bare(kind: Any) -> Any:
+    return typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
 
 
 def _options(kind: Any) -> list[Any]:
@@ -247,8 +191,3 @@ def _options(kind: Any) -> list[Any]:
 def _words(kind: Any) -> str:
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
     return " or ".join(names.get(option, "two numbers such as 0.16,1") for option in _options(kind))
-
-
-def _require(holds: bool, name: str, message: str) -> None:
-    if not holds:
-        raise UsageError(f"{name} {message}")

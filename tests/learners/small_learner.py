@@ -5,10 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from selftaught.learners import Learner, build_learner
+from selftaught.learners import Learner, build_learner, has_setting, make_settings
 from selftaught.networks import Encoder, Preprocessing
 from selftaught.networks.small import SmallNetwork
-from selftaught.recipes import settings
 
 IMAGES, BATCH = 12, 4
 
@@ -17,8 +16,9 @@ def small_learner(method: str, *, freeze_batch_norm: bool = False, **changes: An
     """A learner for twelve images; of type Any, so that a test may look at what only one method has."""
     torch.manual_seed(0)
     options: dict[str, Any] = {"dim": 6, "batch_size": BATCH, "neighbors": 2, "momentum": 0.5, "queue": 10} | changes
+    options = {name: value for name, value in options.items() if name in changes or has_setting(method, name)}
     encoder = Encoder(SmallNetwork(), Preprocessing(size=32), freeze_batch_norm)
-    return build_learner(encoder, settings(method=method, **options), IMAGES).train()
+    return build_learner(encoder, make_settings(method=method, **options), IMAGES).train()
 
 
 def batch(seed: int = 1, first_id: int = 0) -> tuple[Tensor, Tensor]:

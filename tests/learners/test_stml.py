@@ -4,16 +4,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from selftaught.learners import STML
+from selftaught.learners import STML, make_settings
 from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing
 from selftaught.networks.small import SmallNetwork
-from selftaught.recipes import settings
 
 
 def learner(**changes: Any) -> STML:
     torch.manual_seed(0)
     options: dict[str, Any] = {"dim": 4, "batch_size": 4, "neighbors": 2, "momentum": 0.5} | changes
-    return STML(Encoder(SmallNetwork(), Preprocessing(size=32)), settings(**options))
+    return STML(Encoder(SmallNetwork(), Preprocessing(size=32)), make_settings(**options))
 
 
 def batch() -> tuple[Tensor, Tensor]:

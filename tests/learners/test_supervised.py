@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from selftaught.learners import build_learner
+from selftaught.learners import build_learner, make_settings
 from selftaught.learners.supervised import Supervised, metric_loss
 from selftaught.networks import Encoder, Preprocessing
 from selftaught.networks.small import SmallNetwork
-from selftaught.recipes import settings
 
 pytest.importorskip("pytorch_metric_learning")
 CLASSES = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
@@ -19,7 +18,7 @@ CLASSES = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
 
 def learner(method: str, **changes: Any) -> Supervised:
     torch.manual_seed(0)
-    chosen = settings(method=method, dim=4, batch_size=4, neighbors=2, **changes)
+    chosen = make_settings(method=method, dim=4, batch_size=4, neighbors=2, **changes)
     built = build_learner(Encoder(SmallNetwork(), Preprocessing(size=32)), chosen, len(CLASSES), CLASSES)
     assert isinstance(built, Supervised)
     return built

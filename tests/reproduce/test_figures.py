@@ -14,8 +14,8 @@ from selftaught import Embedder, contextualized_similarity, train
 from selftaught.cli.figures import figures
 from selftaught.data import Views, find_images, open_image, view_seed
 from selftaught.errors import SelftaughtError, UsageError
+from selftaught.learners import STMLSettings, make_settings
 from selftaught.method.batches import neighbor_batches
-from selftaught.recipes import settings
 from selftaught.reproduce.figures import draw, observe
 from selftaught.reproduce.figures.cases import HIGH, LOW, draw_cases, find_cases
 from selftaught.reproduce.figures.draw import FIGURES, draw_figures
@@ -55,7 +55,7 @@ def table(path: Path) -> list[dict[str, str]]:
 def random_relations(images: int = 9, seed: int = 0) -> Relations:
     generator = torch.Generator().manual_seed(seed)
     return relate(
-        torch.randn(2 * images, 5, generator=generator), torch.arange(images).repeat(2), settings(neighbors=2)
+        torch.randn(2 * images, 5, generator=generator), torch.arange(images).repeat(2), make_settings(neighbors=2)
     )
 
 
@@ -83,7 +83,7 @@ def test_auroc_of_one_kind_only_is_no_number() -> None:
 def test_similarities_are_those_of_training(group_views: bool) -> None:
     ids = torch.arange(8).repeat_interleave(2)
     g = torch.randn(16, 6, generator=torch.Generator().manual_seed(1))
-    relations = relate(g, ids, settings(neighbors=3, sigma=2.0, group_views=group_views))
+    relations = relate(g, ids, make_settings(neighbors=3, sigma=2.0, group_views=group_views))
     expected = contextualized_similarity(g, 6, 2.0, ids if group_views else None)
     torch.testing.assert_close(relations.contextualized, expected)
 
@@ -108,7 +108,7 @@ def test_similarity_of_two_images_is_the_mean_over_their_views() -> None:
 def test_a_teacher_that_knows_the_classes_has_an_auroc_of_one() -> None:
     ids = torch.arange(8).repeat_interleave(2)
     classes = torch.arange(8) // 2
-    relations = relate(torch.eye(4)[classes[ids]], ids, settings(neighbors=2))
+    relations = relate(torch.eye(4)[classes[ids]], ids, make_settings(neighbors=2))
     assert aurocs(relations, classes) == {"pairwise": 1.0, "contextual": 1.0, "contextualized": 1.0}
 
 
@@ -172,10 +172,10 @@ def test_a_sample_has_whole_classes_or_enough_of_them(photos: Path) -> None:
 
 
 def test_a_batch_is_no_larger_than_the_images_allow() -> None:
-    assert fitting_batch(1000, settings(batch_size=120)) == 120
-    assert fitting_batch(23, settings(batch_size=120)) == 20
+    assert fitting_batch(1000, make_settings(batch_size=120)) == 120
+    assert fitting_batch(23, make_settings(batch_size=120)) == 20
     with pytest.raises(SelftaughtError, match=r"9 images are too few .* at least 10"):
-        fitting_batch(9, settings())
+        fitting_batch(9, make_settings())
 
 
 # The figures
@@ -199,6 +199,7 @@ def test_auroc_of_the_last_epoch_is_right(drawn: Path, kept_run: Path, photos: P
     pictures = [open_image(images.path(i)) for i in range(len(images))]
     classes = torch.tensor(images.classes())
     assert snapshot.teacher is not None
+    assert isinstance(snapshot.settings, STMLSettings)
     with torch.no_grad():
         g = torch.cat([snapshot.student(views(picture, "squash"))["g"] for picture in pictures])
         generator = torch.Generator().manual_seed(0)

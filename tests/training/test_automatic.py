@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 from selftaught.errors import SelftaughtError, UsageError
+from selftaught.learners import make_settings
 from selftaught.networks import Backbone, Preprocessing
-from selftaught.recipes import Settings, settings
+from selftaught.recipes import Settings
 from selftaught.training import automatic
 from selftaught.training.automatic import Choice, resolve
 
@@ -15,7 +16,7 @@ CPU = torch.device("cpu")
 
 def chosen(images: int, pretrained: bool = True, **changes: Any) -> tuple[Settings, dict[str, Choice]]:
     backbone = Backbone("net", nn.Identity(), Preprocessing(size=96), pretrained, "from somewhere")
-    result, choices = resolve(settings(**changes), images, backbone, CPU)
+    result, choices = resolve(make_settings(**changes), images, backbone, CPU)
     return result, {choice.name: choice for choice in choices}
 
 

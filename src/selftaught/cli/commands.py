@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from selftaught import __version__
 from selftaught.cli.cache import app as cache_app
@@ -36,17 +37,23 @@ def options(
     pass
 
 
-OTHERS = (
-    "head_lr, weight_decay, schedule, sigma, delta, momentum, teacher_dim, teacher_update, reduction, include_self, "
-    "group_views, batches, similarity, distill, relaxed, queue, clusters, both_heads, supervised_epochs, "
-    "freeze_batch_norm, crop_scale, precision, compile, input, cache_side, search, workers, eval_every"
-)
+class _TrainCommand(TyperCommand):
+    """Its help names the settings of all methods, those of other packages included."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from selftaught.learners import describe_settings
+
+        setting = next(option for option in self.params if "--set" in option.opts)
+        setting.help = f"Any other setting, such as --set sigma=2: {describe_settings()}."  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
+
+
 Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")]
 AllowSkipped = Annotated[bool, typer.Option("--allow-skipped", help="Go on if over 5 % of the images are unreadable.")]
 Run = Annotated[Path, typer.Argument(help="A run folder written by selftaught train.")]
 
 
-@app.command()
+@app.command(cls=_TrainCommand)
 def train(
     images: Annotated[
         str | None,
@@ -125,14 +132,14 @@ def train(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to RUN/tensorboard.")] = False,
     other: Annotated[
         list[str] | None,
-        typer.Option("--set", help=f"Any other setting, such as --set sigma=2: {OTHERS}.", metavar="NAME=VALUE"),
+        typer.Option("--set", help="Any other setting, such as --set sigma=2.", metavar="NAME=VALUE"),
     ] = None,
 ) -> None:
     """Train an embedding model on a folder of images, without labels.
 
     With --labeled and --unlabeled: first with the labels, then on all images without them.
     """
-    from selftaught.recipes import parsed
+    from selftaught.learners import parse_settings
     from selftaught.training import train as run
 
     options: dict[str, Any] = {
@@ -149,7 +156,9 @@ def train(
         "seed": seed,
         "device": device,
     }
-    changes = parsed(other or []) | {name: value for name, value in options.items() if value is not None}
+    changes = parse_settings(other or [], method) | {
+        name: value for name, value in options.items() if value is not None
+    }
     run(
         images,
         labeled=labeled,

@@ -4,11 +4,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from selftaught.learners.clustering import ClusterSettings
 from selftaught.learners.kmeans import kmeans
 from selftaught.learners.learner import Learner
-from selftaught.method.batches import drawn
+from selftaught.method import draw
 from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
-from selftaught.recipes import Settings
 
 TEMPERATURE = 0.1
 """Scores are divided by it: from embeddings of length 1 alone they would be too small to tell clusters apart."""
@@ -24,7 +24,7 @@ def uniform_batches(clusters: Tensor, batch_size: int, generator: torch.Generato
     """
     n, members = len(clusters), [(clusters == c).nonzero()[:, 0] for c in clusters.unique()]
     each = -(-n // len(members))
-    rows = torch.cat([drawn(some, each, generator) for some in members])
+    rows = torch.cat([draw(some, each, generator) for some in members])
     return rows[torch.randperm(len(rows), generator=generator)[: n // batch_size * batch_size]].view(-1, batch_size)
 
 
@@ -37,14 +37,14 @@ class DeepCluster(Learner):
     """
 
     batch_head = "f"
-    losses = ("loss",)
+    settings_class = ClusterSettings
+    loss_names = ("loss",)
     groups_images = True
 
-    def __init__(self, encoder: Encoder, settings: Settings, images: int) -> None:
-        super().__init__()
-        assert settings.batch_size is not None
+    def __init__(self, encoder: Encoder, settings: ClusterSettings, images: int) -> None:
+        super().__init__(encoder, settings, images)
         assert settings.clusters is not None
-        self.batch_size, self.clusters = settings.batch_size, settings.clusters
+        self.clusters = settings.clusters
         self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
         self.classifier = nn.Linear(settings.dim, self.clusters, bias=False)
         self.labels: Tensor
@@ -60,7 +60,7 @@ class DeepCluster(Learner):
         embeddings: dict[str, Tensor] = self.network(images)
         return embeddings
 
-    def compare(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
+    def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
         with torch.autocast(ids.device.type, enabled=False):
             scores = self.classifier(embeddings["f"]) / TEMPERATURE
             return {"loss": F.cross_entropy(scores, self.labels[ids])}

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from selftaught.learners.learner import Learner
-from selftaught.method import random_batches
-from selftaught.method.precision import in_full_precision
+from selftaught.method import in_full_precision, random_batches
 from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
 from selftaught.recipes import Settings
 
@@ -39,12 +38,10 @@ class ISIF(Learner):
     """The softmax embedding, on random batches, with either view in either part."""
 
     batch_head = "f"
-    losses = ("loss",)
+    loss_names = ("loss",)
 
-    def __init__(self, encoder: Encoder, settings: Settings, images: int) -> None:  # noqa: ARG002
-        super().__init__()
-        assert settings.batch_size is not None
-        self.batch_size = settings.batch_size
+    def __init__(self, encoder: Encoder, settings: Settings, images: int) -> None:
+        super().__init__(encoder, settings, images)
         self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
 
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
@@ -54,6 +51,6 @@ class ISIF(Learner):
         embeddings: dict[str, Tensor] = self.network(images)
         return embeddings
 
-    def compare(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:  # noqa: ARG002
+    def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:  # noqa: ARG002
         first, second = embeddings["f"].chunk(2)
         return {"loss": (instance_softmax_loss(first, second) + instance_softmax_loss(second, first)) / 2}

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from selftaught.networks import EmbeddingNetwork
+from selftaught.networks import EmbeddingNetwork, Encoder
 from selftaught.parallel import gather_views, own_randomness
+from selftaught.recipes import Settings
 
 VIEWS = 2
 """Random views of each image in a batch."""
@@ -17,14 +18,20 @@ VIEWS = 2
 class Learner(nn.Module, ABC):
     """A method of learning embeddings: its networks, its batches, its losses. All its state is in ``state_dict``."""
 
+    settings_class: type[Settings] = Settings
+    """The class of its settings: those that all methods share, and its own."""
+
+    labeled: bool = False
+    """Whether it learns from labels."""
+
     network: EmbeddingNetwork
-    """What is trained; its head "f" is the embedding of the finished model."""
+    """The network that is trained; its head "f" is the embedding of the finished model."""
 
     batch_head: str
     """The head whose embeddings of all training images :meth:`batches` is given."""
 
-    losses: tuple[str, ...]
-    """The names of what :meth:`compare` returns; the first is the one to minimize."""
+    loss_names: tuple[str, ...]
+    """The names of what :meth:`loss` returns; the first is the one to minimize."""
 
     groups_images: bool = False
     """Whether it pulls different images onto one point on purpose, so that an image's views need not stay nearest."""
@@ -32,19 +39,25 @@ class Learner(nn.Module, ABC):
     head: str = "linear"
     """The kind of the head "f", a name in :data:`selftaught.networks.HEADS`."""
 
+    def __init__(self, encoder: Encoder, settings: Settings, images: Any) -> None:  # noqa: ARG002
+        """Given are the encoder, the method's settings, and the number of images, or their classes if it is labeled."""
+        super().__init__()
+        assert settings.batch_size is not None
+        self.batch_size = settings.batch_size
+
     @abstractmethod
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
         """One epoch of batches from the embeddings of all images: steps×batch image indices."""
 
     @abstractmethod
     def embed(self, images: Tensor) -> dict[str, Tensor]:
-        """What :meth:`compare` needs of uint8 rows n×3×H×W, all first views, then all second ones.
+        """What :meth:`loss` needs of uint8 rows n×3×H×W, all first views, then all second ones.
 
         The rows are those of this process. What is returned has a row for each of them, or for one view of each image.
         """
 
     @abstractmethod
-    def compare(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
+    def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
         """The losses of one batch, from the embeddings of all processes and the image that each row shows.
 
         Every process is given the same, so that what a method remembers of a step stays the same on all of them.
@@ -59,7 +72,7 @@ class Learner(nn.Module, ABC):
         """
         with own_randomness(images.device):
             embeddings = self.embed(images)
-        return self.compare(self.gather(embeddings, len(ids) // VIEWS), ids)
+        return self.loss(self.gather(embeddings, len(ids) // VIEWS), ids)
 
     def gather(self, embeddings: dict[str, Tensor], images: int) -> dict[str, Tensor]:
         """The embeddings of all processes, of so many images."""

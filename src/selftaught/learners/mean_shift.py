@@ -1,5 +1,6 @@
 """Mean shift: pull an image to the neighbors of its other view (Koohpayegani et al., ICCV 2021); BYOL with one."""
 
+from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -7,16 +8,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from selftaught.learners.learner import Learner
-from selftaught.learners.queue import Queue, embedding_queue
-from selftaught.learners.target import Target
-from selftaught.method import random_batches
-from selftaught.method.precision import in_full_precision
+from selftaught.learners.queue import Queue, QueueSettings, make_queue
+from selftaught.learners.target import Target, TargetSettings
+from selftaught.method import in_full_precision, random_batches
 from selftaught.networks import EmbeddingNetwork, Encoder
 from selftaught.networks.model import batch_norm_mlp, projector_head
-from selftaught.recipes import Settings
 
-TOP = {"msf": 5, "byol": 1}
-"""To how many neighbors an image is pulled, its own other view included."""
+TOP = 5
+"""The number of neighbors that mean shift pulls an image to, its own other view included."""
 
 
 @in_full_precision
@@ -43,26 +42,26 @@ def nearest_in_queue(targets: Tensor, queue: Queue, top: int) -> Tensor:
     return queue.rows[similarities.topk(top, dim=1).indices]
 
 
-class MeanShift(Learner):
+class _MeanShift(Learner):
     """First views, through a predictor, are pulled to what is nearest to the target encoder's second views.
 
-    ``settings.method`` says how many are pulled to: "msf" to five of a queue, "byol" to the second view alone, for
-    which there is no queue. The embedding is a projector's output; the predictor takes it before it is normalized.
+    The embedding is a projector's output; the predictor takes it before it is normalized.
     """
 
     batch_head = "f"
-    losses = ("loss",)
+    loss_names = ("loss",)
     head = "projector"
 
-    def __init__(self, encoder: Encoder, settings: Settings, images: int) -> None:  # noqa: ARG002
-        super().__init__()
-        assert settings.batch_size is not None
-        self.batch_size, self.top = settings.batch_size, min(TOP[settings.method], settings.batch_size)
+    def __init__(self, encoder: Encoder, settings: TargetSettings, images: int) -> None:
+        super().__init__(encoder, settings, images)
         features, dim = encoder.features, settings.dim
         self.network = EmbeddingNetwork(encoder, {"f": projector_head(features, dim)}, normalize=True)
         self.target = Target(self.network, settings.momentum)
         self.predictor = batch_norm_mlp(dim, 2 * features, dim)
-        self.queue = embedding_queue(settings) if self.top > 1 else None
+
+    @abstractmethod
+    def neighbors(self, targets: Tensor) -> Tensor:
+        """What the predictions are pulled to, of n×d targets: n×k×d."""
 
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
         return random_batches(len(embeddings), self.batch_size, generator)
@@ -73,10 +72,9 @@ class MeanShift(Learner):
         with torch.autocast(images.device.type, enabled=False):
             return {"predictions": self.predictor(self.network.heads["f"](features)), "targets": targets}
 
-    def compare(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
-        targets = embeddings["targets"]
+    def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
         with torch.autocast(ids.device.type, enabled=False):
-            neighbors = targets[:, None] if self.queue is None else nearest_in_queue(targets, self.queue, self.top)
+            neighbors = self.neighbors(embeddings["targets"])
         return {"loss": mean_shift_loss(embeddings["predictions"], neighbors)}
 
     def extra_groups(self, head_lr: float) -> list[dict[str, Any]]:
@@ -85,12 +83,35 @@ class MeanShift(Learner):
     def after_step(self) -> None:
         self.target.follow(self.network)
 
-    def train(self, mode: bool = True) -> "MeanShift":
-        """In training the target normalizes by its batch too, as published, save where batch norm is frozen.
+    def train(self, mode: bool = True) -> "_MeanShift":
+        """In training the target normalizes by its batch too, as published, except where batch norm is frozen.
 
-        By running statistics, which begin far from the data and follow with the target's momentum, it would be another
-        function than the network that is to predict it.
+        Running statistics begin far from the data and follow with the target's momentum: with them the target would
+        be another function than the network that must predict it.
         """
         super().train(mode)
         self.target.network.train(mode)
         return self
+
+
+class MSF(_MeanShift):
+    """Mean shift: an image is pulled to the nearest of a queue of targets."""
+
+    settings_class = QueueSettings
+
+    def __init__(self, encoder: Encoder, settings: QueueSettings, images: int) -> None:
+        super().__init__(encoder, settings, images)
+        self.top = min(TOP, self.batch_size)
+        self.queue = make_queue(settings)
+
+    def neighbors(self, targets: Tensor) -> Tensor:
+        return nearest_in_queue(targets, self.queue, self.top)
+
+
+class BYOL(_MeanShift):
+    """An image is pulled to its second view alone."""
+
+    settings_class = TargetSettings
+
+    def neighbors(self, targets: Tensor) -> Tensor:
+        return targets[:, None]

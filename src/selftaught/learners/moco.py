@@ -4,13 +4,11 @@ import torch
 from torch import Tensor
 
 from selftaught.learners.learner import Learner
-from selftaught.learners.queue import embedding_queue
+from selftaught.learners.queue import QueueSettings, make_queue
 from selftaught.learners.target import Target
-from selftaught.method import random_batches
-from selftaught.method.precision import in_full_precision
+from selftaught.method import in_full_precision, random_batches
 from selftaught.networks import EmbeddingNetwork, Encoder
 from selftaught.networks.model import mlp_head
-from selftaught.recipes import Settings
 
 TEMPERATURE = 0.07
 
@@ -44,16 +42,15 @@ class MoCo(Learner):
     """
 
     batch_head = "f"
-    losses = ("loss",)
+    settings_class = QueueSettings
+    loss_names = ("loss",)
     head = "mlp"
 
-    def __init__(self, encoder: Encoder, settings: Settings, images: int) -> None:  # noqa: ARG002
-        super().__init__()
-        assert settings.batch_size is not None
-        self.batch_size = settings.batch_size
+    def __init__(self, encoder: Encoder, settings: QueueSettings, images: int) -> None:
+        super().__init__(encoder, settings, images)
         self.network = EmbeddingNetwork(encoder, {"f": mlp_head(encoder.features, settings.dim)}, normalize=True)
         self.target = Target(self.network, settings.momentum)
-        self.queue = embedding_queue(settings)
+        self.queue = make_queue(settings)
         self._keys: Tensor | None = None
 
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
@@ -63,14 +60,14 @@ class MoCo(Learner):
         first, second = images.chunk(2)
         return {"queries": self.network(first)["f"], "keys": self.target(second)}
 
-    def compare(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
+    def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
         queries, self._keys = embeddings["queries"], embeddings["keys"]
         with torch.autocast(ids.device.type, enabled=False):
             negatives = self.queue.similarities(queries)
         return {"loss": info_nce(queries, self._keys, negatives)}
 
     def after_step(self) -> None:
-        # Not in compare: backward needs the queue as it was.
+        # Not in loss: backward needs the queue as it was.
         if self._keys is not None:
             self.queue.put(self._keys)
         self._keys = None

@@ -7,8 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from selftaught.learners.learner import Learner
-from selftaught.method import random_batches
-from selftaught.method.precision import in_full_precision
+from selftaught.method import in_full_precision, random_batches
 from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
 from selftaught.recipes import Settings
 
@@ -57,12 +56,10 @@ class NCE(Learner):
     """
 
     batch_head = "f"
-    losses = ("loss",)
+    loss_names = ("loss",)
 
     def __init__(self, encoder: Encoder, settings: Settings, images: int) -> None:
-        super().__init__()
-        assert settings.batch_size is not None
-        self.batch_size = settings.batch_size
+        super().__init__(encoder, settings, images)
         self.noise = max(1, min(NOISE, images - 1))
         self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
         self.memory: Tensor
@@ -81,7 +78,7 @@ class NCE(Learner):
         embeddings: dict[str, Tensor] = self.network(images)
         return embeddings
 
-    def compare(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
+    def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
         drawn = torch.randint(len(self.memory), (self.noise,), device=ids.device)
         own, noise = nce_scores(embeddings["f"], self.memory, ids, drawn)
         constant = torch.where(self.constant == 0, self._estimate(own, noise), self.constant)

@@ -1,13 +1,24 @@
 """A first-in, first-out memory of embeddings."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
 from selftaught.errors import UsageError
-from selftaught.recipes import Settings
+from selftaught.learners.target import TargetSettings
+from selftaught.recipes import Count
 
 
-def embedding_queue(settings: Settings) -> "Queue":
+@dataclass(frozen=True)
+class QueueSettings(TargetSettings):
+    """The settings of a method that remembers the embeddings of its target network."""
+
+    queue: Count = 9600
+    """How many embeddings are remembered."""
+
+
+def make_queue(settings: QueueSettings) -> "Queue":
     """The queue that the settings ask for; it must hold at least one batch."""
     assert settings.batch_size is not None
     if settings.queue < settings.batch_size:

@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
+from selftaught.learners.clustering import ClusterSettings
 from selftaught.learners.kmeans import kmeans
 from selftaught.learners.learner import Learner
 from selftaught.learners.supervised import metric_loss
 from selftaught.method import class_batches
 from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
-from selftaught.recipes import Settings
 
 UNKNOWN = -1
 """The class of an image without label, until it is given one."""
@@ -23,14 +23,15 @@ class Slade(Learner):
     """
 
     batch_head = "f"
-    losses = ("loss",)
+    settings_class = ClusterSettings
+    labeled = True
+    loss_names = ("loss",)
     groups_images = True
 
-    def __init__(self, encoder: Encoder, settings: Settings, classes: Tensor) -> None:
-        super().__init__()
-        assert settings.batch_size is not None
+    def __init__(self, encoder: Encoder, settings: ClusterSettings, classes: Tensor) -> None:
+        super().__init__(encoder, settings, classes)
         assert settings.clusters is not None
-        self.batch_size, self.per_class, self.clusters = settings.batch_size, settings.neighbors, settings.clusters
+        self.per_class, self.clusters = settings.neighbors, settings.clusters
         self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
         self.criterion = metric_loss("multi-similarity", 0, settings.dim)
         self.classes: Tensor
@@ -47,6 +48,6 @@ class Slade(Learner):
         embeddings: dict[str, Tensor] = self.network(images)
         return embeddings
 
-    def compare(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
+    def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
         with torch.autocast(ids.device.type, enabled=False):
             return {"loss": self.criterion(embeddings["f"], self.classes[ids])}

@@ -2,28 +2,61 @@
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from selftaught.learners.learner import VIEWS, Learner
-from selftaught.method import MovingAverage, STMLLoss, neighbor_batches, random_batches
-from selftaught.method.batches import parallel_search
+from selftaught.method import (
+    MovingAverage,
+    Reduction,
+    Similarity,
+    STMLLoss,
+    neighbor_batches,
+    parallel_search,
+    random_batches,
+)
 from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
-from selftaught.recipes import Settings
+from selftaught.recipes import Fraction, MaybeCount, Positive, Settings
 from selftaught.retrieval import choose_search
+
+
+@dataclass(frozen=True)
+class STMLSettings(Settings):
+    """The settings of STML: the defaults are the authors' code."""
+
+    sigma: Positive = 3.0
+    delta: Positive = 1.0
+    momentum: Fraction = 0.999
+    """m of the teacher's moving average (Eq. 4)."""
+    teacher_dim: MaybeCount = None
+    """Size of g, the embedding of the teacher; by default that of the pooled feature."""
+    teacher_update: Literal["before_step", "after_step"] = "before_step"
+    """Average the student before the optimizer's step (the authors' code) or after it (the paper)."""
+    reduction: Reduction = "pairs"
+    """Divide Eq. 1 by n(n - 1) (the authors' code) or by n (the paper)."""
+    include_self: bool = True
+    """Let j = i take part in Eq. 2 (the authors' code) or not (the paper)."""
+    group_views: bool = True
+    """Rows of one image are nearest to each other in Eq. 6 (the authors' code), or only if they are (the paper)."""
+    batches: Literal["neighbors", "random"] = "neighbors"
+    similarity: Similarity = "contextualized"
+    distill: bool = True
+    relaxed: bool = True
+    """Soft labels in Eq. 1, or labels rounded to 0 and 1 (the paper's ablation)."""
 
 
 class STML(Learner):
     """Student (f and g) and teacher (its own g) on copies of one encoder."""
 
     batch_head = "g"
-    losses = ("loss", "contrastive", "distillation")
+    settings_class = STMLSettings
+    loss_names = ("loss", "contrastive", "distillation")
 
-    def __init__(self, encoder: Encoder, settings: Settings, images: int = 0) -> None:  # noqa: ARG002
-        super().__init__()
-        assert settings.batch_size is not None
-        self.batch_size = settings.batch_size
+    def __init__(self, encoder: Encoder, settings: STMLSettings, images: int = 0) -> None:
+        super().__init__(encoder, settings, images)
         self.neighbors = settings.neighbors
         self.kind_of_batches = settings.batches
         self.kind_of_search = settings.search
@@ -34,7 +67,7 @@ class STML(Learner):
         self.network = EmbeddingNetwork(encoder, heads)
         self.teacher = EmbeddingNetwork(copy.deepcopy(encoder), {"g": linear_head(features, wide)})
         self.teacher.requires_grad_(False).eval()
-        self.loss = STMLLoss(
+        self.criterion = STMLLoss(
             k=VIEWS * settings.neighbors,
             sigma=settings.sigma,
             delta=settings.delta,
@@ -59,9 +92,9 @@ class STML(Learner):
             teacher = self.teacher(images)["g"]
         return {**self.network(images), "teacher": teacher}
 
-    def compare(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
+    def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
         """Steps 2 and 3."""
-        return dict(zip(self.losses, self.loss(**embeddings, ids=ids), strict=True))
+        return dict(zip(self.loss_names, self.criterion(**embeddings, ids=ids), strict=True))
 
     def start_from(self, network: Mapping[str, Tensor]) -> None:
         """Student and teacher both begin as that network."""

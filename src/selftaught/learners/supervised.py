@@ -1,6 +1,7 @@
 """Supervised metric learning: contrastive, multi-similarity and Proxy-Anchor loss, for reference and as a start."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,10 +11,20 @@ from selftaught.errors import UsageError
 from selftaught.learners.learner import Learner
 from selftaught.method import class_batches
 from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
-from selftaught.recipes import Settings
+from selftaught.recipes import MaybeCount, Settings
 
 PROXY_RATE = 100
 """How much faster proxies learn than heads, as in the published Proxy-Anchor."""
+
+
+@dataclass(frozen=True)
+class SupervisedSettings(Settings):
+    """The settings of a supervised method."""
+
+    both_heads: bool = False
+    """Train g beside f, as a start for STML."""
+    teacher_dim: MaybeCount = None
+    """Size of g; by default that of the pooled feature."""
 
 
 class Supervised(Learner):
@@ -24,13 +35,14 @@ class Supervised(Learner):
     """
 
     batch_head = "f"
-    losses = ("loss",)
+    settings_class = SupervisedSettings
+    labeled = True
+    loss_names = ("loss",)
     groups_images = True
 
-    def __init__(self, encoder: Encoder, settings: Settings, classes: Tensor) -> None:
-        super().__init__()
-        assert settings.batch_size is not None
-        self.batch_size, self.per_class = settings.batch_size, settings.neighbors
+    def __init__(self, encoder: Encoder, settings: SupervisedSettings, classes: Tensor) -> None:
+        super().__init__(encoder, settings, classes)
+        self.per_class = settings.neighbors
         features = encoder.features
         heads = {"f": linear_head(features, settings.dim)}
         if settings.both_heads:
@@ -50,7 +62,7 @@ class Supervised(Learner):
         embeddings: dict[str, Tensor] = self.network(images)
         return embeddings
 
-    def compare(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
+    def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
         classes = self.classes[ids]
         with torch.autocast(ids.device.type, enabled=False):
             parts = [criterion(embeddings[name], classes) for name, criterion in self.criteria.items()]

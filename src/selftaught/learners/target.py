@@ -1,12 +1,22 @@
 """The second network of MoCo, BYOL and mean shift: a moving average of the one that learns."""
 
 import copy
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from selftaught.method import MovingAverage
 from selftaught.networks import EmbeddingNetwork
+from selftaught.recipes import Fraction, Settings
+
+
+@dataclass(frozen=True)
+class TargetSettings(Settings):
+    """The settings of a method with such a network."""
+
+    momentum: Fraction = 0.999
+    """m of the moving average."""
 
 
 class Target(nn.Module):

@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
+from selftaught.learners.clustering import ClusterSettings
 from selftaught.learners.kmeans import kmeans
 from selftaught.learners.learner import Learner
 from selftaught.learners.supervised import metric_loss
 from selftaught.method import class_batches
 from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
-from selftaught.recipes import Settings
 
 
 class UDMLSS(Learner):
@@ -18,14 +18,14 @@ class UDMLSS(Learner):
     """
 
     batch_head = "f"
-    losses = ("loss",)
+    settings_class = ClusterSettings
+    loss_names = ("loss",)
     groups_images = True
 
-    def __init__(self, encoder: Encoder, settings: Settings, images: int) -> None:
-        super().__init__()
-        assert settings.batch_size is not None
+    def __init__(self, encoder: Encoder, settings: ClusterSettings, images: int) -> None:
+        super().__init__(encoder, settings, images)
         assert settings.clusters is not None
-        self.batch_size, self.per_class, self.clusters = settings.batch_size, settings.neighbors, settings.clusters
+        self.per_class, self.clusters = settings.neighbors, settings.clusters
         self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
         self.criterion = metric_loss("multi-similarity", self.clusters, settings.dim)
         self.labels: Tensor
@@ -40,6 +40,6 @@ class UDMLSS(Learner):
         embeddings: dict[str, Tensor] = self.network(images)
         return embeddings
 
-    def compare(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
+    def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
         with torch.autocast(ids.device.type, enabled=False):
             return {"loss": self.criterion(embeddings["f"], self.labels[ids])}

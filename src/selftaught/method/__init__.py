@@ -1,21 +1,47 @@
 """STML, one file per step of the paper. Knows nothing of files, loops or devices."""
 
-from selftaught.method.batches import NeighborBatchSampler, class_batches, neighbor_batches, random_batches
-from selftaught.method.losses import STMLLoss, STMLLosses, distillation_loss, relaxed_contrastive_loss
-from selftaught.method.similarity import contextual_similarity, contextualized_similarity, pairwise_similarity
+from selftaught.method.batches import (
+    NeighborBatchSampler,
+    class_batches,
+    draw,
+    neighbor_batches,
+    parallel_search,
+    random_batches,
+)
+from selftaught.method.losses import (
+    Reduction,
+    Similarity,
+    STMLLoss,
+    STMLLosses,
+    distillation_loss,
+    relaxed_contrastive_loss,
+)
+from selftaught.method.precision import in_full_precision
+from selftaught.method.similarity import (
+    contextual_from_pairwise,
+    contextual_similarity,
+    contextualized_similarity,
+    pairwise_similarity,
+)
 from selftaught.method.teacher import MovingAverage
 
 __all__ = [
     "MovingAverage",
     "NeighborBatchSampler",
+    "Reduction",
     "STMLLoss",
     "STMLLosses",
+    "Similarity",
     "class_batches",
+    "contextual_from_pairwise",
     "contextual_similarity",
     "contextualized_similarity",
     "distillation_loss",
+    "draw",
+    "in_full_precision",
     "neighbor_batches",
     "pairwise_similarity",
+    "parallel_search",
     "random_batches",
     "relaxed_contrastive_loss",
 ]

@@ -87,12 +87,12 @@ def class_batches(classes: Tensor, batch_size: int, per_class: int, generator: t
         batch: list[Tensor] = []
         while len(batch) < batch_size // per_class:
             order = torch.randperm(len(members), generator=generator).tolist()
-            batch += [drawn(members[c], per_class, generator) for c in order[: batch_size // per_class - len(batch)]]
+            batch += [draw(members[c], per_class, generator) for c in order[: batch_size // per_class - len(batch)]]
         batches.append(torch.cat(batch))
     return torch.stack(batches)
 
 
-def drawn(members: Tensor, count: int, generator: torch.Generator) -> Tensor:
+def draw(members: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """So many of the members in random order, the same again if there are too few."""
     order = members[torch.randperm(len(members), generator=generator)]
     return order.repeat(-(-count // len(order)))[:count]

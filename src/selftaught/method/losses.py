@@ -8,7 +8,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from selftaught.method.precision import in_full_precision
-from selftaught.method.similarity import contextual_part, pairwise_similarity
+from selftaught.method.similarity import contextual_from_pairwise, pairwise_similarity
 
 Reduction = Literal["pairs", "samples"]
 Similarity = Literal["contextualized", "pairwise", "contextual"]
@@ -163,7 +163,7 @@ class STMLLoss(nn.Module):
         pairwise = pairwise_similarity(teacher, self.sigma)
         if self.similarity == "pairwise":
             return pairwise
-        contextual = contextual_part(pairwise, self.k, ids if self.group_views else None)
+        contextual = contextual_from_pairwise(pairwise, self.k, ids if self.group_views else None)
         return contextual if self.similarity == "contextual" else (pairwise + contextual) / 2
 
     def forward(self, f: Tensor, g: Tensor, teacher: Tensor, ids: Tensor | None = None) -> STMLLosses:

@@ -51,7 +51,7 @@ def contextual_similarity(teacher: Tensor, k: int, ids: Tensor | None = None) ->
                 [0., 0., 1., 1.],
                 [0., 0., 1., 1.]])
     """
-    return contextual_part(pairwise_similarity(teacher, sigma=1.0), k, ids)
+    return contextual_from_pairwise(pairwise_similarity(teacher, sigma=1.0), k, ids)
 
 
 def contextualized_similarity(teacher: Tensor, k: int, sigma: float = 3.0, ids: Tensor | None = None) -> Tensor:
@@ -73,12 +73,12 @@ def contextualized_similarity(teacher: Tensor, k: int, sigma: float = 3.0, ids: 
                 [0.1839, 1.0000]])
     """
     pairwise = pairwise_similarity(teacher, sigma)
-    return (pairwise + contextual_part(pairwise, k, ids)) / 2
+    return (pairwise + contextual_from_pairwise(pairwise, k, ids)) / 2
 
 
 @torch.no_grad()
 @in_full_precision
-def contextual_part(similarity: Tensor, k: int, ids: Tensor | None = None) -> Tensor:
+def contextual_from_pairwise(similarity: Tensor, k: int, ids: Tensor | None = None) -> Tensor:
     """The contextual similarity from any n×n similarity that is at most 1 and ranks as w^P does."""
     n = len(similarity)
     if not 1 <= k <= n:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from selftaught import recipes
 from selftaught.errors import SelftaughtError
+from selftaught.learners import make_settings
+from selftaught.recipes import Settings
 from selftaught.reproduce.folders import failure, run_folder, status
 from selftaught.reproduce.inputs import (
     benchmark_source,
@@ -61,7 +62,7 @@ def make_jobs(request: Request) -> list[Job]:
 
 def _job(request: Request, row: Row, dataset: str, seed: int) -> Job:
     settings = request.settings(row, dataset)
-    whole = recipes.settings(**settings)
+    whole = make_settings(**settings)
     missing: list[str] = []
     counts: dict[str, int] = {}
     with _noted(missing):
@@ -89,7 +90,7 @@ def _noted(missing: list[str]) -> Iterator[None]:
         missing.append(str(error))
 
 
-def _work(settings: recipes.Settings, counts: Mapping[str, int]) -> int:
+def _work(settings: Settings, counts: Mapping[str, int]) -> int:
     if "labeled" not in counts:
         return settings.epochs * counts["images"]
     both = counts["labeled"] + counts["unlabeled"]

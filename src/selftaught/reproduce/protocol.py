@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from selftaught.learners import METHODS
+from selftaught.learners import METHODS, has_setting
 from selftaught.reproduce.semi import PARTNERS
 from selftaught.reproduce.table import Row
 
@@ -23,7 +23,7 @@ def settings_on(row: Row, dataset: str) -> dict[str, Any]:
     if dataset == "sop" and "recipe" not in settings:
         settings["recipe"] = "sop"
         if method != "stml":  # the recipe's are for STML's teacher and heads
-            settings |= {"momentum": 0.999, "head_lr": 1e-4}
+            settings |= {"head_lr": 1e-4} | ({"momentum": 0.999} if has_setting(method, "momentum") else {})
     clustered = PARTNERS.get(dataset) if row.uses == "both" else dataset
     if METHODS[method].clusters and clustered in CLUSTERS:
         settings["clusters"] = CLUSTERS[clustered]

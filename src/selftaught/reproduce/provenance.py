@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 import selftaught
-from selftaught import recipes
 from selftaught.data import available_cores
 from selftaught.embedder import choose_device
 from selftaught.errors import printable
+from selftaught.learners import make_settings
 from selftaught.reproduce.request import Request
 
 PACKAGES = ("torch", "torchvision", "timm", "lightning", "numpy")
@@ -48,7 +48,7 @@ def versions() -> dict[str, str]:
 def epochs(request: Request) -> list[int]:
     """The numbers of epochs that the rows are trained for."""
     cases = [(row, dataset) for row in request.rows for dataset in request.table.datasets(row)]
-    return sorted({recipes.settings(**request.settings(*case)).epochs for case in cases})
+    return sorted({make_settings(**request.settings(*case)).epochs for case in cases})
 
 
 def differences(request: Request) -> dict[str, dict[str, list[Any]]]:
@@ -57,8 +57,8 @@ def differences(request: Request) -> dict[str, dict[str, list[Any]]]:
     found: dict[str, dict[str, list[Any]]] = {}
     for row in request.rows:
         for dataset in request.table.datasets(row):
-            before = asdict(recipes.settings(**usual.settings(row, dataset)))
-            after = asdict(recipes.settings(**request.settings(row, dataset)))
+            before = asdict(make_settings(**usual.settings(row, dataset)))
+            after = asdict(make_settings(**request.settings(row, dataset)))
             for name in (name for name in before if before[name] != after[name]):
                 sides = found.setdefault(name, {"recipe": [], "here": []})
                 for side, value in (("recipe", before[name]), ("here", after[name])):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from selftaught.data import make_products
+from selftaught.learners import has_setting
 from selftaught.reproduce.table import Row, Table, Uses
 
 EMBEDDED = "embedded"
@@ -53,7 +54,7 @@ class Quick:
             "crop_scale": (0.3, 1.0),
             "freeze_batch_norm": None,
         }
-        return common | own
+        return {name: value for name, value in common.items() if has_setting(row["method"], name)} | own
 
     def draw(self, folder: Path, progress: Callable[[int, int], None]) -> None:
         """Draw the photos, unless they are there: ``make_products`` leaves a whole folder or none."""

@@ -8,7 +8,7 @@ from torch import nn
 
 from selftaught.data import available_cores
 from selftaught.errors import SelftaughtError, UsageError
-from selftaught.learners import METHODS
+from selftaught.learners import ClusterSettings, STMLSettings
 from selftaught.networks import Backbone
 from selftaught.parallel import world
 from selftaught.recipes import Settings
@@ -90,7 +90,7 @@ def _batch_norm(settings: Settings, backbone: Backbone) -> Choice:
 
 
 def _clusters(settings: Settings, images: int) -> list[Choice]:
-    if not METHODS[settings.method].clusters:
+    if not isinstance(settings, ClusterSettings):
         return []
     most = images // settings.neighbors
     if settings.clusters is not None:
@@ -137,7 +137,7 @@ def _compile(settings: Settings, images: int, device: torch.device, batch_norm: 
 
 
 def _search(settings: Settings, images: int, device: torch.device) -> list[Choice]:
-    if settings.method != "stml" or settings.batches != "neighbors":
+    if not isinstance(settings, STMLSettings) or settings.batches != "neighbors":
         return []
     search, reason = choose_search(settings.search, images, device)
     if settings.search == "auto" and images < APPROXIMATE_FROM:

@@ -78,8 +78,8 @@ def compile_parts(learner: Learner, device: torch.device) -> list[nn.Module]:
     if not isinstance(learner, STML):
         return [*encoders]
     # On a GPU the loss is many small kernels, which a CUDA graph starts all at once.
-    learner.loss.compile(dynamic=False, mode="reduce-overhead" if device.type == "cuda" else None)
-    return [*encoders, learner.loss]
+    learner.criterion.compile(dynamic=False, mode="reduce-overhead" if device.type == "cuda" else None)
+    return [*encoders, learner.criterion]
 
 
 def _end_compilers() -> None:
@@ -112,7 +112,7 @@ def _try_loss(learner: STML, fabric: Fabric, rows: int) -> None:
     ids = torch.arange(rows // VIEWS, device=device).repeat(VIEWS)
     for _ in range(3):  # a CUDA graph is recorded after the first time
         with fabric.autocast():
-            loss = learner.compare({**learned, "teacher": learned["g"].detach()}, ids)["loss"]
+            loss = learner.loss({**learned, "teacher": learned["g"].detach()}, ids)["loss"]
         torch.autograd.grad(loss, list(learned.values()))  # not backward: what is kept would be overwritten
 
 

@@ -91,7 +91,7 @@ class Loop:
             files=self.images.files,
             labeled=self.measurements.labeled.files if self.measurements.labeled else (),
             plan=self._plan(heads, epoch=0),
-            sums=torch.zeros(len(self.learner.losses)),
+            sums=torch.zeros(len(self.learner.loss_names)),
             start=start,
             probe=probe,
         )
@@ -177,17 +177,17 @@ class Loop:
         views = images.shape[1]
         rows = images.transpose(0, 1).flatten(0, 1)  # all first views, then all second ones
         losses = self.module(rows, indices.repeat(views))
-        self.fabric.backward(losses[self.learner.losses[0]])
+        self.fabric.backward(losses[self.learner.loss_names[0]])
         self.learner.after_backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.learner.after_step()
-        return torch.stack([losses[name].detach() for name in self.learner.losses])
+        return torch.stack([losses[name].detach() for name in self.learner.loss_names])
 
     def _finish_epoch(self, progress: Progress) -> None:
         means = (progress.sums.cpu() / len(progress.plan)).tolist()
         row: dict[str, float] = {"epoch": progress.epoch + 1, "lr": self.optimizer.param_groups[0]["lr"]}
-        row |= dict(zip(self.learner.losses, means, strict=True))
+        row |= dict(zip(self.learner.loss_names, means, strict=True))
         if not all(map(math.isfinite, means)):
             raise self._collapse(progress, "the loss is no longer a number")
         heads = self.measurements.training_set(self.images)
@@ -271,7 +271,7 @@ class Loop:
     def _word(self, progress: Progress, recent: Readback, pace: float, images: float) -> str:
         left = (self.settings.epochs - progress.epoch) * len(progress.plan) - progress.step
         seconds = left / pace + self.logbook.seconds_beside_steps * (self.settings.epochs - progress.epoch)
-        names = self.learner.losses[1:] or self.learner.losses  # the parts, where the whole has any
+        names = self.learner.loss_names[1:] or self.learner.loss_names  # the parts, where the whole has any
         pairs = zip(names, (recent.values or ())[-len(names) :], strict=False)
         losses = " ".join(f"{name} {value:.4f}" for name, value in pairs)
         return (

@@ -9,7 +9,8 @@ from selftaught.data import absolute, open_images
 from selftaught.embedder import choose_device
 from selftaught.errors import UsageError, printable
 from selftaught.files import new_folder
-from selftaught.recipes import Settings, settings
+from selftaught.learners import make_settings
+from selftaught.recipes import Settings
 from selftaught.training.prepare import SKIPPED, class_numbers, open_training_images
 from selftaught.training.processes import check_device
 from selftaught.training.saved import SETTINGS
@@ -30,7 +31,7 @@ def new_run(
         )
     if (images is None and labeled is None) or out is None:
         raise UsageError("training needs a folder of images and an --out folder for the run, or --resume RUN")
-    requested = settings(recipe or ("official" if labeled is None else "semi"), **changes)
+    requested = make_settings(recipe or ("official" if labeled is None else "semi"), **changes)
     if labeled is None and requested.method == "slade":
         raise UsageError("the method 'slade' needs --labeled and --unlabeled images")
     if labeled is not None and requested.method not in ("stml", "slade"):

@@ -23,7 +23,7 @@ from selftaught.data import (
 )
 from selftaught.errors import SelftaughtError, printable
 from selftaught.files import write_atomically
-from selftaught.learners import METHODS
+from selftaught.learners import find_method
 from selftaught.networks import Backbone, Preprocessing, build_backbone
 from selftaught.parallel import rank
 from selftaught.recipes import Settings
@@ -44,7 +44,7 @@ def open_training_images(saved: dict[str, Any]) -> ImageFolder:
 
 def class_numbers(images: ImageFolder, method: str) -> Tensor | None:
     """Each image's class as a number, -1 for those without label; None for a method without labels."""
-    if not METHODS[method].labeled:
+    if not find_method(method).labeled:
         return None
     labels = images.labels() if images.given is None or method != "slade" else images.given
     sizes = Counter(label for label in labels if label)

@@ -16,9 +16,10 @@ from selftaught.data import absolute
 from selftaught.embedder import Embedder, choose_device
 from selftaught.errors import Interrupted, SelftaughtError, UsageError, printable
 from selftaught.files import alone_in
+from selftaught.learners import Learner, change_settings, load_settings, name_method
 from selftaught.networks import Preprocessing
 from selftaught.parallel import barrier, first_decides, rank
-from selftaught.recipes import Settings, changed, from_saved
+from selftaught.recipes import Settings
 from selftaught.training.interrupts import Interrupts
 from selftaught.training.new import new_run
 from selftaught.training.processes import RESUME, check_device, ending, join_processes
@@ -39,6 +40,7 @@ def train(
     out: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
     recipe: str | None = None,
+    method: str | type[Learner] | None = None,
     backbone: str | nn.Module | None = None,
     preprocessing: Preprocessing | None = None,
     eval: str | os.PathLike[str] | None = None,  # noqa: A002, the option's name
@@ -57,6 +59,8 @@ def train(
         out: the run folder to write (model, settings, metrics, curves, checkpoint); it must be new or empty.
         resume: instead of these, a run folder to go on with; its settings stay as they are.
         recipe: "official" (default), "paper", "sop", "scratch" or "semi" (default with ``labeled``).
+        method: "stml" (default), another of :data:`selftaught.learners.METHODS`, one of another package, or a subclass
+            of :class:`selftaught.learners.Learner` of your own.
         backbone: "auto", "small", "googlenet", "bn_inception", "torchvision.NAME", any timm name, or a module of your
             own that maps normalized images n×3×H×W to a feature map or a vector. Its weights count as pretrained, so
             its batch norm is frozen unless ``freeze_batch_norm=False``.
@@ -66,8 +70,8 @@ def train(
         allow_skipped: train even if more than 5 % of the images cannot be read.
         tensorboard: also log to ``out/tensorboard``.
         quiet: print nothing.
-        **changes: any setting of :class:`selftaught.recipes.Settings`: method, dim, epochs, batch_size, neighbors, lr,
-            weights, seed, device, …
+        **changes: any setting of :class:`selftaught.recipes.Settings`: dim, epochs, batch_size, neighbors, lr, weights,
+            seed, device, …; and of the method's own, as in :class:`selftaught.learners.STMLSettings`.
 
     Returns:
         The trained model, which is also saved in the run folder.
@@ -83,6 +87,10 @@ def train(
     own = backbone if isinstance(backbone, nn.Module) else None
     if isinstance(backbone, str):
         changes["backbone"] = backbone
+    if method is not None:
+        name = name_method(method)
+        if resume is None or isinstance(method, str):
+            changes["method"] = name
     reuse_memory()
     join_processes()
     begin = partial(_begin, images, labeled, unlabeled, out, resume, recipe, own, preprocessing, eval)
@@ -131,7 +139,7 @@ def _begin(
         saved["allow_skipped"] |= allow_skipped
         if not begun(run) and finished(run):
             raise UsageError(f"{printable(run)} is finished and has kept no checkpoint: there is nothing to resume")
-        requested = changed(from_saved(saved["requested"]), changes)
+        requested = change_settings(load_settings(saved["requested"]), changes)
         if own is not None and not saved["own_backbone"]:
             raise UsageError(f"{printable(run)} has a backbone by name: leave the module out")
         check_device(choose_device(requested.device))

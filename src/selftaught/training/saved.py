@@ -7,8 +7,8 @@ from typing import Any
 from selftaught.embedder import DESCRIPTION
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import write_atomically
+from selftaught.learners import load_settings
 from selftaught.networks import Preprocessing
-from selftaught.recipes import from_saved
 from selftaught.training.checkpoint import CHECKPOINT
 
 SETTINGS = "settings.json"
@@ -28,13 +28,15 @@ def read_settings(run: Path) -> dict[str, Any]:
         )
     try:
         saved: dict[str, Any] = json.loads(file.read_text("utf-8", "surrogateescape"))
-        from_saved(saved["requested"])
+        load_settings(saved["requested"])
         needed = set(NEEDED)
         if (run / CHECKPOINT).exists():
             needed |= {"backbone", "pretrained"}
             Preprocessing(**saved["preprocessing"])
         if needed - set(saved):
             raise KeyError
+    except UsageError as error:
+        raise SelftaughtError(f"the settings in {printable(file)} cannot be used: {error}") from None
     except (ValueError, KeyError, TypeError):
         raise SelftaughtError(
             f"{printable(file)} is damaged or from another version: the run must be started again"

@@ -11,8 +11,9 @@ from typing import Any
 from torch import Tensor
 
 from selftaught.errors import SelftaughtError, printable
+from selftaught.learners import load_settings, settings_for
 from selftaught.parallel import first_decides
-from selftaught.recipes import Settings, from_saved
+from selftaught.recipes import Settings
 from selftaught.training.checkpoint import CHECKPOINT, load_checkpoint
 from selftaught.training.features import FEATURES
 from selftaught.training.saved import SETTINGS, finished, read_settings, write_settings
@@ -36,10 +37,10 @@ def first_stage(run: Path, saved: dict[str, Any], requested: Settings) -> tuple[
         return None
     if (stage / SETTINGS).is_file():
         found = read_settings(stage)
-        own_settings = from_saved(found["requested"])
+        own_settings = load_settings(found["requested"])
         return stage, found, replace(own_settings, device=requested.device, workers=requested.workers)
     epochs = requested.supervised_epochs
-    supervised = replace(requested, method="multi-similarity", both_heads=True, epochs=epochs, snapshots=0)
+    supervised = settings_for(requested, "multi-similarity", both_heads=True, epochs=epochs, snapshots=0)
     own = {**saved, "images": saved["labeled"], "labeled": None, "unlabeled": None, "requested": asdict(supervised)}
     stage.mkdir(exist_ok=True)
     write_settings(stage, own)

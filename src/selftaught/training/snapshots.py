@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save
 
 from selftaught.errors import SelftaughtError, printable
 from selftaught.files import write_atomically
-from selftaught.learners import STML, Learner
+from selftaught.learners import STML, Learner, load_settings
 from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, build_backbone
 from selftaught.networks.model import HEADS
-from selftaught.recipes import Settings, from_saved
+from selftaught.recipes import Settings
 from selftaught.training.saved import SETTINGS
 
 SNAPSHOTS = "snapshots"
@@ -75,7 +75,7 @@ def load_snapshot(run: Path, epoch: int, device: torch.device) -> Snapshot:
                 network = EmbeddingNetwork(encoder, heads, normalize=about["normalize"] == "True")
                 network.load_state_dict(own)
                 networks[kind] = network.to(device).eval()
-        return Snapshot(networks["student"], networks.get("teacher"), from_saved(saved["settings"]), preprocessing)
+        return Snapshot(networks["student"], networks.get("teacher"), load_settings(saved["settings"]), preprocessing)
     except (OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise SelftaughtError(f"cannot load the networks in {printable(file)}: {reason}") from None

@@ -8,11 +8,12 @@ from torch import Tensor
 
 from selftaught.data import FileReader, View, ViewRequest, embed_files, in_batches, stack_embeddings, view_seed
 from selftaught.errors import ImageError, SelftaughtError, printable
-from selftaught.method.batches import neighbor_batches
+from selftaught.learners import VIEWS, STMLSettings
+from selftaught.method import neighbor_batches
 from selftaught.networks import EmbeddingNetwork
 from selftaught.recipes import Settings
 from selftaught.reproduce.figures.gallery import Gallery
-from selftaught.reproduce.figures.relations import NAMES, VIEWS, Relations, aurocs, between_images, relate
+from selftaught.reproduce.figures.relations import NAMES, Relations, aurocs, between_images, relate
 from selftaught.training.snapshots import Snapshot
 
 BATCHES = 10
@@ -57,7 +58,7 @@ class Observer:
     def observe(self, snapshot: Snapshot, epoch: int, *, vectors: bool) -> Observation:
         f = self._all(snapshot.student, "f", "center").cpu() if vectors else None
         lesson = None
-        if snapshot.teacher is not None:
+        if snapshot.teacher is not None and isinstance(snapshot.settings, STMLSettings):
             batches = self._batches(self._all(snapshot.student, "g", "squash"), snapshot.settings)
             lesson = self._lesson(snapshot.teacher, batches, snapshot.settings)
         return Observation(epoch, f, lesson)
@@ -71,7 +72,7 @@ class Observer:
             drawn = torch.cat([drawn, neighbor_batches(embeddings, size, settings.neighbors, generator)])
         return drawn[:BATCHES]
 
-    def _lesson(self, teacher: EmbeddingNetwork, batches: Tensor, settings: Settings) -> Lesson:
+    def _lesson(self, teacher: EmbeddingNetwork, batches: Tensor, settings: STMLSettings) -> Lesson:
         requests = [
             ViewRequest(self.gallery.images.path(index), "random", view_seed(self.seed, step, position))
             for step, batch in enumerate(batches.tolist())

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from selftaught.method.similarity import contextual_part, pairwise_similarity
-from selftaught.recipes import Settings
+from selftaught.learners import VIEWS, STMLSettings
+from selftaught.method import contextual_from_pairwise, pairwise_similarity
 
-VIEWS = 2
 NAMES = {"pairwise": "pairwise", "contextual": "contextual", "contextualized": "contextualized"}
 """The three similarities: w^P (Eq. 5), w^C (Eq. 9) and w (Eq. 10)."""
 
@@ -25,11 +24,11 @@ class Relations:
     contextualized: Tensor
 
 
-def relate(teacher: Tensor, ids: Tensor, settings: Settings) -> Relations:
+def relate(teacher: Tensor, ids: Tensor, settings: STMLSettings) -> Relations:
     """The similarities that a run with these settings computes from the teacher's n×d embeddings of a batch."""
     pairwise = pairwise_similarity(teacher, settings.sigma)
     k = VIEWS * settings.neighbors
-    contextual = contextual_part(pairwise, k, ids if settings.group_views else None)
+    contextual = contextual_from_pairwise(pairwise, k, ids if settings.group_views else None)
     return Relations(ids, pairwise, contextual, (pairwise + contextual) / 2)
 
 

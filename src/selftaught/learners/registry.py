@@ -1,0 +1,146 @@
+"""The methods by name: those of this package, those of others, and classes of one's own."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+
+from torch import Tensor
+
+from selftaught.errors import UsageError, printable, unknown
+from selftaught.learners.clustering import ClusterSettings
+from selftaught.learners.deepcluster import DeepCluster
+from selftaught.learners.isif import ISIF
+from selftaught.learners.learner import Learner
+from selftaught.learners.mean_shift import BYOL, MSF
+from selftaught.learners.moco import MoCo
+from selftaught.learners.nce import NCE
+from selftaught.learners.slade import Slade
+from selftaught.learners.stml import STML
+from selftaught.learners.supervised import Supervised
+from selftaught.learners.udml_ss import UDMLSS
+from selftaught.networks import Encoder
+from selftaught.parallel import world
+from selftaught.recipes import Settings, setting_kinds
+
+GROUP = "selftaught.methods"
+"""The entry points by which other packages add methods: a name, and a subclass of Learner."""
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """A method's class, its name for readers, and whether it needs ``selftaught[research]``."""
+
+    title: str
+    learner: type[Learner]
+    packages: bool = False
+
+    @property
+    def labeled(self) -> bool:
+        """Whether it learns from labels."""
+        return self.learner.labeled
+
+    @property
+    def clusters(self) -> bool:
+        """Whether it labels images by k-means, into ``settings.clusters``."""
+        return issubclass(self.learner.settings_class, ClusterSettings)
+
+
+METHODS = {
+    "stml": MethodInfo("STML", STML),
+    "moco": MethodInfo("MoCo", MoCo),
+    "byol": MethodInfo("BYOL", BYOL),
+    "msf": MethodInfo("MSF", MSF),
+    "nce": MethodInfo("NCE", NCE),
+    "isif": MethodInfo("ISIF", ISIF),
+    "deepcluster": MethodInfo("DeepCluster", DeepCluster),
+    "udml-ss": MethodInfo("UDML-SS", UDMLSS, packages=True),
+    "contrastive": MethodInfo("Contrastive", Supervised, packages=True),
+    "multi-similarity": MethodInfo("Multi-Similarity", Supervised, packages=True),
+    "proxy-anchor": MethodInfo("Proxy-Anchor", Supervised, packages=True),
+    "slade": MethodInfo("SLADE", Slade, packages=True),
+}
+"""The methods of this package."""
+
+_OWN: dict[str, MethodInfo] = {}
+
+
+def name_method(method: object) -> str:
+    """The name of a method that was given by its name or as a class, which is known by that name from then on."""
+    if isinstance(method, str):
+        return method
+    _check_class(method, "method")
+    assert isinstance(method, type)
+    name = f"{method.__module__}.{method.__qualname__}"
+    _OWN[name] = MethodInfo(method.__name__, method)
+    return name
+
+
+def find_method(name: str) -> MethodInfo:
+    """A method by name, of this package or another, or a class that :func:`name_method` was given."""
+    known = METHODS | _OWN
+    if name in known:
+        return known[name]
+    others = {point.name: point for point in entry_points(group=GROUP)}
+    if name in others:
+        return _load(others[name])
+    if "." in name:
+        raise UsageError(f"the method {printable(name)} is a class: give it to train(method=…)")
+    raise unknown("method", name, {*METHODS, *others})
+
+
+def list_methods() -> dict[str, MethodInfo]:
+    """All methods that can be had by name; those of other packages that cannot be loaded are left out."""
+    found = METHODS | _OWN
+    for point in entry_points(group=GROUP):
+        with suppress(UsageError):
+            found.setdefault(point.name, _load(point))
+    return found
+
+
+def has_setting(method: str, name: str) -> bool:
+    """Whether a method has a setting of this name."""
+    return name in setting_kinds(find_method(method).learner.settings_class)
+
+
+def find_owners(name: str) -> list[str]:
+    """The methods that have a setting of this name."""
+    return [method for method in list_methods() if has_setting(method, name)]
+
+
+def describe_settings() -> str:
+    """The names of all settings: those of every method, then those of some, with the methods that have them."""
+    shared = [name for name in setting_kinds(Settings) if name not in ("recipe", "method")]
+    own: dict[str, list[str]] = {}
+    for method in list_methods().values():
+        for name in setting_kinds(method.learner.settings_class):
+            if name not in setting_kinds(Settings):
+                names = own.setdefault(", ".join(find_owners(name)), [])
+                names += [] if name in names else [name]
+    return "; ".join([", ".join(shared), *(f"of {methods}: {', '.join(names)}" for methods, names in own.items())])
+
+
+def build_learner(encoder: Encoder, settings: Settings, images: int, classes: Tensor | None = None) -> Learner:
+    """The learner of ``settings.method`` for so many images; ``classes`` are theirs, for methods with labels."""
+    assert settings.batch_size is not None
+    if settings.batch_size < world():
+        raise UsageError(
+            f"a batch of {settings.batch_size} images cannot be shared by {world()} processes: "
+            "give a larger --batch-size, or start fewer"
+        )
+    method = find_method(settings.method)
+    return method.learner(encoder, settings, classes if method.labeled else images)
+
+
+def _load(point: EntryPoint) -> MethodInfo:
+    try:
+        found = point.load()
+    except Exception as error:  # another package's code may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise UsageError(f"the method {point.name!r}, {point.value}, cannot be loaded: {reason}") from None
+    _check_class(found, f"the method {point.name!r}, {point.value},")
+    return MethodInfo(point.name, found)
+
+
+def _check_class(found: object, what: str) -> None:
+    if not (isinstance(found, type) and issubclass(found, Learner)):
+        raise UsageError(f"{what} must be a name or a subclass of selftaught.learners.Learner, not {printable(found)}")
