@@ -9,6 +9,7 @@ from typer.core import TyperCommand
 from selftaught import __version__
 from selftaught.cli.cache import app as cache_app
 from selftaught.cli.data import app as data_app
+from selftaught.cli.index import app as index_app
 
 app = typer.Typer(
     name="selftaught",
@@ -20,6 +21,7 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.add_typer(cache_app, name="cache")
+app.add_typer(index_app, name="index")
 
 
 def _version(asked: bool) -> None:
@@ -210,18 +212,53 @@ def embed(
 
 @app.command()
 def search(
-    run: Run,
-    query: Annotated[Path, typer.Argument(help="The image to look for.")],
-    within: Annotated[Path, typer.Option("--in", help="A folder of images, or a file written by selftaught embed.")],
-    k: Annotated[int, typer.Option("-k", help="How many neighbors to show.", min=1)] = 10,
-    out: Annotated[Path, typer.Option(help="The contact sheet to write.")] = Path("search.png"),
+    what: Annotated[
+        Path,
+        typer.Argument(
+            help="An index written by selftaught index; or a run or a backbone's name, with --in.", metavar="INDEX|RUN"
+        ),
+    ],
+    queries: Annotated[list[Path], typer.Argument(help="Images to look for, or folders of them.", metavar="QUERY...")],
+    within: Annotated[
+        str | None,
+        typer.Option("--in", help="Without an index: a folder of images, or a file written by selftaught embed."),
+    ] = None,
+    k: Annotated[int, typer.Option("-k", help="How many neighbors to show of each query.", min=1)] = 10,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The contact sheet to write. (default: search.png, unless --json or --csv is given)"),
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the results to this file; - prints them.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="The same as CSV, one line per neighbor.")] = None,
+    root: Annotated[
+        Path | None, typer.Option(help="Where the photos are now, if their folder has moved.", metavar="FOLDER")
+    ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Look at every vector, also in an index with approximate search.")
+    ] = False,
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
-    """Find the images nearest to a query, and show them on a contact sheet."""
-    from selftaught.cli.model_commands import search as find
+    """Find the images nearest to some queries, and show them on a contact sheet.
 
-    find(run, query, within, k, out, device, allow_skipped)
+    "Closer than 97 % of neighbors" compares a distance with those between the collection's images and their own
+    ten nearest.
+    """
+    from selftaught.cli.search import Output
+    from selftaught.cli.search import search as find
+
+    sheet = out or (Path("search.png") if json is None and csv is None else None)
+    find(
+        what,
+        queries,
+        within,
+        k,
+        Output(sheet, json, csv),
+        root=root,
+        exact=exact,
+        device=device,
+        allow_skipped=allow_skipped,
+    )
 
 
 @app.command()

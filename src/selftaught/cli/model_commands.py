@@ -12,20 +12,17 @@ from torch import Tensor
 
 from selftaught.data import ImageFolder, Skipped, check_skipped, open_images, skipped_table
 from selftaught.embedder import BATCH_SIZE, Embedder
-from selftaught.errors import Interrupted, SelftaughtError, UsageError, printable
+from selftaught.errors import Interrupted, SelftaughtError, printable
 from selftaught.files import write_atomically
-from selftaught.report import Tile, contact_sheet
-from selftaught.retrieval import nearest, score
+from selftaught.retrieval import score
 from selftaught.training.interrupts import Interrupts
 from selftaught.training.progress import Reporter
 from selftaught.unfinished import Unfinished, images_digest
 from selftaught.vectors import (
-    SUFFIXES,
     Vectors,
     check_folder_of,
     check_target,
     model_id,
-    read_vectors,
     write_vectors,
 )
 
@@ -104,46 +101,6 @@ def _embed_rest(embedder: Embedder, images: ImageFolder, so_far: Unfinished, rep
         so_far.save()
 
 
-def search(run: Path, query: Path, within: Path, k: int, out: Path, device: str, allow_skipped: bool) -> None:
-    check_folder_of(out)
-    if query.is_dir():
-        raise UsageError(f"the query {printable(query)} is a folder; give an image")
-    embedder = Embedder.load(run, device)
-    asked = embedder.encode([query])
-    if within.is_file() and within.suffix in SUFFIXES:
-        known = read_vectors(within)
-        if known.model != model_id(run):
-            raise UsageError(
-                f"{printable(within)} was made with another model than {printable(run)}: embed the images again"
-            )
-    else:
-        images, vectors, _ = embed_folder(embedder, open_images(within, "all"), allow_skipped)
-        known = Vectors(images.root, images.files, vectors, "")
-    found = _neighbors(known, asked, query, k)
-    if not found:
-        raise SelftaughtError(f"there is nothing in {printable(within)} besides the query itself")
-    row = [Tile(query, "query", "query"), *(Tile(known.root / path, f"{d:.3f} · {path}") for path, d in found)]
-    rows = [row[start : start + 6] for start in range(0, len(row), 6)]
-    sheet = contact_sheet(rows)
-    kind = "JPEG" if out.suffix.lower() in (".jpg", ".jpeg") else "PNG"
-    write_atomically(out, lambda file: sheet.save(file, kind))
-    for rank, (path, distance) in enumerate(found, 1):
-        print(f"{rank:3d}  {distance:9.4f}  {printable(known.root / path)}")
-    print(f"contact sheet: {printable(out)}")
-
-
-def _neighbors(known: Vectors, asked: Tensor, query: Path, k: int) -> list[tuple[str, float]]:
-    """The paths nearest to the query and their distances, without the query's own file under whatever name."""
-    count = min(k + 1, len(known.paths))
-    while True:
-        distances, indices = nearest(asked, known.vectors, count)
-        near = zip(indices[0].tolist(), distances[0].tolist(), strict=True)
-        found = [(known.paths[i], d) for i, d in near if not _same_file(known.root / known.paths[i], query)]
-        if len(found) >= k or count == len(known.paths):
-            return found[:k]
-        count = min(2 * count, len(known.paths))
-
-
 def embed_folder(
     embedder: Embedder, images: ImageFolder, allow_skipped: bool
 ) -> tuple[ImageFolder, Tensor, list[Skipped]]:
@@ -186,10 +143,3 @@ def scores_table(rows: dict[str, dict[str, float]]) -> Table:
 def title(column: str) -> str:
     """A score's name as it is written in the literature."""
     return {"map@r": "MAP@R", "r_precision": "R-Precision"}.get(column, column.replace("recall", "Recall"))
-
-
-def _same_file(path: Path, other: Path) -> bool:
-    try:
-        return path.samefile(other)
-    except OSError:  # gone, or inside a shard
-        return path.absolute() == other.absolute()

@@ -1,0 +1,114 @@
+"""selftaught index: make, add to, remove from, sync and push a searchable collection."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+MAKE = "make"
+
+
+class MakeByDefault(TyperGroup):
+    """``index RUN IMAGES …`` is ``index make RUN IMAGES …``."""
+
+    def parse_args(self, context: Any, words: list[str]) -> list[str]:
+        if words and words[0] not in self.commands and words[0] != "--help":
+            words = [MAKE, *words]
+        return super().parse_args(context, words)
+
+
+app = typer.Typer(
+    cls=MakeByDefault,
+    no_args_is_help=True,
+    help="Make a searchable collection: selftaught index RUN IMAGES --out INDEX. It holds vectors, paths, thumbnails "
+    "and the model, so that selftaught search INDEX QUERY needs nothing else.",
+)
+Index = Annotated[Path, typer.Argument(help="An index folder written by selftaught index.")]
+Images = Annotated[str, typer.Argument(help="A folder of images, however nested, or tar shards.")]
+Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")]
+AllowSkipped = Annotated[bool, typer.Option("--allow-skipped", help="Go on if over 5 % of the images are unreadable.")]
+
+
+@app.command(MAKE)
+def make(
+    run: Annotated[Path, typer.Argument(help="A run folder written by selftaught train, or a backbone's name.")],
+    images: Images,
+    out: Annotated[Path, typer.Option(help="The index folder to write, or to go on with.")],
+    device: Device = "auto",
+    allow_skipped: AllowSkipped = False,
+) -> None:
+    """Make an index of a folder of images; this word may be left out. The same command goes on where it was stopped."""
+    from selftaught.data import open_images
+    from selftaught.embedder import Embedder
+    from selftaught.index import add_images, make_index
+
+    open_images(images, "all")  # before a folder is made
+    index = make_index(out, Embedder.load(run, device))
+    _tell(index, add_images(index, images, allow_skipped=allow_skipped))
+
+
+@app.command()
+def add(index: Index, images: Images, device: Device = "auto", allow_skipped: AllowSkipped = False) -> None:
+    """Add the images of a folder that are new or have changed."""
+    from selftaught.index import add_images, open_index
+
+    opened = open_index(index, device)
+    _tell(opened, add_images(opened, images, allow_skipped=allow_skipped))
+
+
+@app.command()
+def remove(
+    index: Index, paths: Annotated[list[Path], typer.Argument(help="Images, or folders of them; files stay.")]
+) -> None:
+    """Take images out of the index."""
+    from selftaught.index import open_index, remove_images
+
+    opened = open_index(index, "cpu")
+    _tell(opened, remove_images(opened, paths))
+
+
+@app.command()
+def sync(
+    index: Index,
+    images: Annotated[
+        str | None, typer.Argument(help="The folder to follow. (default: each folder in the index)")
+    ] = None,
+    device: Device = "auto",
+    allow_skipped: AllowSkipped = False,
+) -> None:
+    """Add what is new in a folder, embed what has changed, and remove what is gone."""
+    from selftaught.index import open_index, sync_images
+
+    opened = open_index(index, device)
+    _tell(opened, sync_images(opened, images, allow_skipped=allow_skipped))
+
+
+@app.command()
+def push(
+    index: Index,
+    target: Annotated[str, typer.Argument(help="qdrant://HOST:6333/COLLECTION; the key is read from QDRANT_API_KEY.")],
+) -> None:
+    """Copy the index to a Qdrant server: its collection then holds just what the index holds."""
+    from selftaught.errors import printable
+    from selftaught.index import open_index
+    from selftaught.index.qdrant import parse_target, push_index
+    from selftaught.training.progress import Reporter
+
+    place, opened = parse_target(target), open_index(index, "cpu")
+    with Reporter().work("pushing images", len(opened)) as tell:
+        count = push_index(opened, place, lambda more: tell(more, ""))
+    print(f"{count} images are in the collection {printable(place.collection)} at {printable(place.url)}")
+
+
+def _tell(index: Any, change: Any) -> None:
+    """Say what was left out, done, and is there now."""
+    import sys
+
+    from selftaught.errors import printable
+
+    for entry in change.skipped[:10]:
+        print(f"left out {printable(entry.path)}: {entry.reason}", file=sys.stderr)
+    if len(change.skipped) > 10:
+        print(f"left out {len(change.skipped) - 10} more images that cannot be read", file=sys.stderr)
+    print(f"{change.written} images written, {change.removed} removed; {len(index)} in {printable(index.folder)}")

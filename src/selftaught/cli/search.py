@@ -1,0 +1,209 @@
+"""selftaught search: the images nearest to some queries, in an index, a folder or a file of vectors."""
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from selftaught.cli.model_commands import embed_folder
+from selftaught.data import open_images
+from selftaught.embedder import Embedder
+from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.files import write_atomically
+from selftaught.index import Index, is_index, open_index
+from selftaught.index.scale import scale_of
+from selftaught.report.search_sheet import Neighbor, rate, search_sheet
+from selftaught.retrieval import nearest
+from selftaught.vectors import SUFFIXES, Vectors, check_folder_of, model_id, read_vectors
+
+SHEET_IMAGES = 500
+"""Images on a contact sheet; what is over is left to the table."""
+
+Found = list[tuple[Path, list[Neighbor]]]
+Ask = Callable[[Tensor, int], list[list[Neighbor]]]
+"""(q×dim, k) → the k nearest of each query."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where results go; ``-`` is standard output."""
+
+    sheet: Path | None = None
+    json: Path | None = None
+    csv: Path | None = None
+
+    def check(self) -> None:
+        for path in (self.sheet, self.json, self.csv):
+            if path is not None and str(path) != "-":
+                check_folder_of(path)
+        if str(self.json) == str(self.csv) == "-":
+            raise UsageError("--json - and --csv - cannot both be printed: give one of them a file")
+
+
+def search(
+    what: Path,
+    queries: Sequence[Path],
+    within: str | None,
+    k: int,
+    output: Output,
+    *,
+    root: Path | None,
+    exact: bool,
+    device: str,
+    allow_skipped: bool,
+) -> None:
+    """Find, print, draw."""
+    output.check()
+    if root is not None and not root.is_dir():
+        raise UsageError(f"there is no folder {printable(root)}")
+    if is_index(what):
+        if within is not None:
+            raise UsageError(f"{printable(what)} is an index, which is searched itself: leave --in out")
+        index = open_index(what, device)
+        embedder, size, ask = index.embedder, len(index), _search_index(index, root, exact)
+    else:
+        embedder = Embedder.load(what, device)
+        if within is None:
+            raise UsageError(
+                f"{printable(what)} is a model: name the images by --in FOLDER, or make an index of them with "
+                "selftaught index, and search that"
+            )
+        known = _collection(what, embedder, within, allow_skipped)
+        size, ask = len(known.paths), _search_vectors(known, root)
+    paths, vectors = _embed_queries(embedder, queries, allow_skipped)
+    found = _without_queries(paths, vectors, ask, k, size)
+    if not any(near for _, near in found):
+        raise SelftaughtError(f"there is nothing in {printable(within or what)} besides the query itself")
+    _write(found, output)
+
+
+def _collection(run: Path, embedder: Embedder, within: str, allow_skipped: bool) -> Vectors:
+    file = Path(within)
+    if not (file.is_file() and file.suffix in SUFFIXES):
+        images, vectors, _ = embed_folder(embedder, open_images(within, "all"), allow_skipped)
+        return Vectors(images.root, images.files, vectors, "")
+    known = read_vectors(file)
+    if known.model != model_id(run):
+        raise UsageError(f"{printable(file)} was made with another model than {printable(run)}: embed the images again")
+    return known
+
+
+def _search_index(index: Index, root: Path | None, exact: bool) -> Ask:
+    def ask(vectors: Tensor, count: int) -> list[list[Neighbor]]:
+        found = index.search_vectors(vectors, count, exact=exact, root=root)
+        return [[Neighbor(hit.path, hit.distance, hit.closer_than) for hit in near] for near in found]
+
+    return ask
+
+
+def _search_vectors(known: Vectors, root: Path | None) -> Ask:
+    scale, place = scale_of(known.vectors), root or known.root
+
+    def ask(vectors: Tensor, count: int) -> list[list[Neighbor]]:
+        distances, indices = nearest(vectors, known.vectors, min(count, len(known.paths)))
+        rows = zip(distances.tolist(), indices.tolist(), strict=True)
+        return [
+            [Neighbor(place / known.paths[i], d, scale.closer_than(d)) for d, i in zip(*row, strict=True)]
+            for row in rows
+        ]
+
+    return ask
+
+
+def _embed_queries(embedder: Embedder, queries: Sequence[Path], allow_skipped: bool) -> tuple[list[Path], Tensor]:
+    """The images asked for, those of folders among them, and their vectors."""
+    import torch
+
+    paths, parts = [], []
+    for query in queries:
+        if query.is_dir():
+            images, vectors, _ = embed_folder(embedder, open_images(query), allow_skipped)
+            paths += [images.root / file for file in images.files]
+        else:
+            vectors = embedder.encode([query])
+            paths.append(query)
+        parts.append(vectors)
+    return paths, torch.cat(parts)
+
+
+def _without_queries(paths: Sequence[Path], vectors: Tensor, ask: Ask, k: int, size: int) -> Found:
+    """The k nearest of each query, without its own file under whatever name."""
+    found: dict[int, list[Neighbor]] = {}
+    count, rest = min(k + 1, size), list(range(len(paths)))
+    while rest:
+        for number, near in zip(rest, ask(vectors[rest], count), strict=True):
+            found[number] = [one for one in near if not _is_same_file(one.path, paths[number])][:k]
+        rest = [number for number in rest if len(found[number]) < k] if count < size else []
+        count = min(2 * count, size)
+    return [(path, found[number]) for number, path in enumerate(paths)]
+
+
+def _write(found: Found, output: Output) -> None:
+    printed = False
+    for target, content in ((output.json, _json), (output.csv, _csv)):
+        if target is None:
+            continue
+        if str(target) == "-":
+            sys.stdout.write(content(found))
+            printed = True
+        else:
+            write_atomically(target, content(found))
+    if not printed:
+        _print_table(found)
+    if output.sheet is not None:
+        shown = _fitting(found)
+        sheet = search_sheet(shown)
+        kind = "JPEG" if output.sheet.suffix.lower() in (".jpg", ".jpeg") else "PNG"
+        write_atomically(output.sheet, lambda file: sheet.save(file, kind))
+        some = f" of the first {len(shown)} queries" if len(shown) < len(found) else ""
+        print(f"contact sheet{some}: {printable(output.sheet)}", file=sys.stderr if printed else sys.stdout)
+
+
+def _print_table(found: Found) -> None:
+    for query, near in found:
+        if len(found) > 1:
+            print(f"query {printable(query)}")
+        for rank, one in enumerate(near, 1):
+            print(f"{rank:3d}  {one.distance:9.4f}  {rate(one.closer_than)}  {printable(one.path)}")
+
+
+def _json(found: Found) -> str:
+    def row(rank: int, near: Neighbor) -> dict[str, object]:
+        return {"rank": rank, "path": str(near.path), "distance": near.distance, "closer_than": near.closer_than}
+
+    content = [{"query": str(query), "neighbors": [row(*pair) for pair in enumerate(near, 1)]} for query, near in found]
+    return json.dumps(content, indent=1) + "\n"
+
+
+def _csv(found: Found) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["query", "rank", "path", "distance", "closer_than"])
+    for query, near in found:
+        for rank, one in enumerate(near, 1):
+            writer.writerow([printable(query), rank, printable(one.path), f"{one.distance:.6g}", one.closer_than])
+    return text.getvalue()
+
+
+def _fitting(found: Found) -> Found:
+    """As many of the queries as a sheet has room for."""
+    shown: Found = []
+    room = SHEET_IMAGES
+    for query, near in found:
+        if shown and len(near) > room:
+            break
+        shown.append((query, near[:SHEET_IMAGES]))
+        room -= len(near)
+    return shown
+
+
+def _is_same_file(path: Path, other: Path) -> bool:
+    try:
+        return path.samefile(other)
+    except OSError:  # gone, or inside a shard
+        return path.absolute() == other.absolute()

@@ -1,0 +1,18 @@
+"""A searchable collection of images: vectors, paths and thumbnails in an embedded database, with the model inside."""
+
+from selftaught.index.changes import Change, add_images, remove_images, sync_images
+from selftaught.index.collection import Hit, Index, is_index, make_index, open_index
+from selftaught.index.scale import Scale
+
+__all__ = [
+    "Change",
+    "Hit",
+    "Index",
+    "Scale",
+    "add_images",
+    "is_index",
+    "make_index",
+    "open_index",
+    "remove_images",
+    "sync_images",
+]

@@ -1,0 +1,185 @@
+"""Changes of an index: images are added, removed, brought in line with a folder."""
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from selftaught.data import ImageFolder, Skipped, available_cores, check_skipped, identity, open_images
+from selftaught.embedder import BATCH_SIZE
+from selftaught.errors import ImageError, Interrupted, UsageError, printable
+from selftaught.files import alone_in
+from selftaught.index.collection import Index
+from selftaught.index.scale import write_scale
+from selftaught.index.table import Row, as_path, is_below, spaced
+from selftaught.index.thumbnails import thumbnail
+from selftaught.training.interrupts import Interrupts
+from selftaught.training.progress import Reporter
+
+SAVE_INTERVAL = 5.0
+"""Seconds of work that a kill may cost."""
+RECALL_SAMPLE, RECALL_AT = 200, 10
+
+
+@dataclass(frozen=True)
+class Change:
+    """What was done to an index, and which images could not be read."""
+
+    written: int = 0
+    removed: int = 0
+    skipped: tuple[Skipped, ...] = ()
+
+
+def add_images(
+    index: Index, source: str | os.PathLike[str], *, allow_skipped: bool = False, quiet: bool = False
+) -> Change:
+    """Embed the images of a folder (or shards) that are new or have changed, and write them into the index."""
+    images = open_images(source, "all")
+    with alone_in(index.folder):
+        index.table.refresh()
+        return _finish(index, _add(index, images, allow_skipped, Reporter(quiet)), Reporter(quiet))
+
+
+def sync_images(
+    index: Index,
+    source: str | os.PathLike[str] | None = None,
+    *,
+    allow_skipped: bool = False,
+    quiet: bool = False,
+) -> Change:
+    """Make the index hold just what a folder holds (without one: each folder it was made of); others stay."""
+    reporter = Reporter(quiet)
+    sources = [source] if source is not None else index.roots()
+    folders = [open_images(place, "all") for place in sources]  # a missing folder changes nothing
+    total = Change()
+    with alone_in(index.folder):
+        index.table.refresh()
+        for images in folders:
+            root = os.path.abspath(images.root)  # noqa: PTH100, keeps links as they are
+            here = set(_paths(images))
+            gone = [path for path in index.table.paths() if is_below(path, root) and path not in here]
+            index.table.remove(gone)
+            change = _add(index, images, allow_skipped, reporter)
+            total = Change(total.written + change.written, total.removed + len(gone), total.skipped + change.skipped)
+        return _finish(index, total, reporter)
+
+
+def remove_images(index: Index, paths: Iterable[str | os.PathLike[str]], *, quiet: bool = False) -> Change:
+    """Take images, and all images below folders, out of the index; their files stay."""
+    asked = [os.path.abspath(path) for path in paths]  # noqa: PTH100
+    with alone_in(index.folder):
+        index.table.refresh()
+        known = index.table.paths()
+        for path in asked:
+            if not any(is_below(one, path) for one in known):
+                raise UsageError(f"{printable(path)} is not in the index {printable(index.folder)}: nothing is removed")
+        gone = [one for one in known if any(is_below(one, path) for path in asked)]
+        index.table.remove(gone)
+        return _finish(index, Change(removed=len(gone)), Reporter(quiet))
+
+
+def _add(index: Index, images: ImageFolder, allow_skipped: bool, reporter: Reporter) -> Change:
+    paths = _paths(images)
+    known = index.table.column("path", "size", "changed").to_pydict()
+    states = dict(zip(map(as_path, known["path"]), zip(known["size"], known["changed"], strict=True), strict=True))
+    current = [_identity(images.path(i)) for i in range(len(images))]  # before they are read: a change comes after
+    new = [i for i, path in enumerate(paths) if states.get(path) != current[i]]
+    if len(new) < len(images):
+        reporter.say(f"{len(images) - len(new)} of {len(images)} images are in the index already")
+    written, skipped = 0, []
+    root = os.path.abspath(images.root)  # noqa: PTH100
+    with (
+        Interrupts() as interrupts,
+        reporter.work("indexing images", len(images), len(images) - len(new)) as tell,
+        closing(_Writer(index)) as writer,
+        closing(index.embedder.encode_batches((images.path(i) for i in new), len(new), BATCH_SIZE)) as batches,
+    ):
+        done = 0
+        for vectors, failures in batches:
+            batch = new[done : done + len(vectors) + len(failures)]
+            bad = dict(failures)
+            good = [i for position, i in enumerate(batch) if position not in bad]
+            skipped += [Skipped(images.files[batch[position]], reason) for position, reason in failures]
+            writer.add([(paths[i], root, current[i], images.path(i)) for i in good], vectors)
+            done += len(batch)
+            written += len(good)
+            tell(len(batch), "")
+            if interrupts.asked and done < len(new):
+                writer.save()
+                raise Interrupted(
+                    f"interrupted: {len(images) - len(new) + done} of {len(images)} images are done; "
+                    "the same command goes on from there"
+                )
+        writer.save()
+    if skipped:
+        if not index.table.paths():
+            check_skipped(images, skipped, allow=False)
+        check_skipped(images, skipped, allow=allow_skipped)
+    return Change(written, 0, tuple(skipped))
+
+
+class _Writer:
+    """Rows on their way to the table: written every few seconds, while thumbnails are made beside the embedding."""
+
+    def __init__(self, index: Index) -> None:
+        self._table = index.table
+        self._pool = ThreadPoolExecutor(min(4, available_cores()))
+        self._rows: list[tuple[str, str, tuple[int, int], Future[bytes]]] = []
+        self._vectors: list[Tensor] = []
+        self._saved = time.monotonic()
+
+    def add(self, images: Sequence[tuple[str, str, tuple[int, int], str]], vectors: Tensor) -> None:
+        """A batch: (path as it is kept, folder, identity, what is read) and the vector of each."""
+        for path, root, state, place in images:
+            self._rows.append((path, root, state, self._pool.submit(thumbnail, place)))
+        self._vectors.append(vectors)
+        if time.monotonic() - self._saved >= SAVE_INTERVAL:
+            self.save()
+
+    def save(self) -> None:
+        if self._rows:
+            rows = [Row(path, root, *state, small.result()) for path, root, state, small in self._rows]
+            self._table.put(rows, torch.cat(self._vectors))
+        self._rows, self._vectors = [], []
+        self._saved = time.monotonic()
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+
+def _finish(index: Index, change: Change, reporter: Reporter) -> Change:
+    """Leave a changed index tidy, with its scale of distances, and say how well an approximate search does."""
+    if change.written or change.removed:
+        built = index.table.tidy()
+        write_scale(index.table)
+        if index.table.is_approximate:
+            did = "built" if built else "extended"
+            reporter.say(f"an IVF_RQ index was {did}: it finds {measure_recall(index):.1%} of the {RECALL_AT} nearest")
+    return change
+
+
+def measure_recall(index: Index) -> float:
+    """The fraction of the true 10 nearest that the approximate search finds, over evenly spaced images."""
+    _, vectors = index.table.take_vectors(spaced(len(index), RECALL_SAMPLE))
+    exact, found = (index.table.nearest(vectors, RECALL_AT, exact=exact) for exact in (True, False))
+    pairs = zip(exact, found, strict=True)
+    hits = [len({row[0] for row in true} & {row[0] for row in near}) / len(true) for true, near in pairs]
+    return sum(hits) / len(hits)
+
+
+def _paths(images: ImageFolder) -> list[str]:
+    """The absolute path of each image."""
+    root = os.path.abspath(images.root)  # noqa: PTH100, keeps links as they are
+    return [os.path.join(root, file) for file in images.files]  # noqa: PTH118, a Path per image costs too much
+
+
+def _identity(path: str) -> tuple[int, int]:
+    try:
+        return identity(path)
+    except ImageError:
+        return -1, -1

@@ -1,0 +1,144 @@
+"""An index in a folder: made, opened, searched."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from selftaught.embedder import Embedder, ImageLike
+from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.files import new_folder
+from selftaught.index.scale import Scale, scale_of_table
+from selftaught.index.table import About, Table, as_path, create, exists, read
+
+MODEL = "model"
+
+
+@dataclass(frozen=True)
+class Hit:
+    """An image that was found."""
+
+    path: Path
+    distance: float
+    closer_than: float | None
+    """The fraction of the collection's own neighbors that are further apart than it is from the query."""
+
+
+class Index:
+    """A collection of images that stays open, with its model: ``index.search(images, k)``.
+
+    What other processes write into the index is seen by the next search.
+    """
+
+    def __init__(self, table: Table, embedder: Embedder) -> None:
+        self.table, self.embedder = table, embedder
+        self._scale: tuple[int, Scale] | None = None
+
+    @property
+    def folder(self) -> Path:
+        return self.table.folder
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __repr__(self) -> str:
+        return f"Index({str(self.folder)!r}, {len(self)} images, {self.embedder.description['backbone']})"
+
+    def roots(self) -> list[str]:
+        """The folders whose images are in the index."""
+        return sorted(map(as_path, self.table.column("root")["root"].unique().to_pylist()))
+
+    def search(
+        self, images: Sequence[ImageLike], k: int = 10, *, exact: bool = False, root: Path | None = None
+    ) -> list[list[Hit]]:
+        """The k nearest images of each query, nearest first; a query that is itself in the index finds itself.
+
+        Args:
+            images: paths, Pillow images or arrays.
+            exact: look at every vector, also where the index is large enough for an approximate search.
+            root: where the photos are now, if they have moved.
+        """
+        return self.search_vectors(self.embedder.encode(images), k, exact=exact, root=root)
+
+    def search_vectors(
+        self, vectors: Tensor, k: int = 10, *, exact: bool = False, root: Path | None = None
+    ) -> list[list[Hit]]:
+        """The same for queries that the index's model has embedded, q×dim."""
+        if k < 1:
+            raise ValueError(f"k must be at least 1, but is {k}")
+        self.table.refresh()
+        try:
+            found = self.table.nearest(vectors, k, exact=exact)
+        except SelftaughtError:  # its files were just replaced by another process
+            self.table.refresh()
+            found = self.table.nearest(vectors, k, exact=exact)
+        scale = self.scale()
+        return [[Hit(locate(p, r, root), d, scale.closer_than(d)) for p, r, d in near] for near in found]
+
+    def scale(self) -> Scale:
+        """Where a distance lies among those between neighbors of the index."""
+        if self._scale is None or self._scale[0] != self.table.version:
+            self._scale = self.table.version, scale_of_table(self.table)
+        return self._scale[1]
+
+
+def is_index(folder: str | os.PathLike[str]) -> bool:
+    return exists(Path(folder))
+
+
+def open_index(folder: str | os.PathLike[str], device: str = "auto", *, embedder: Embedder | None = None) -> Index:
+    """Open an index for searching; the model it was made with is inside.
+
+    Args:
+        embedder: that model, if it is loaded already or has a backbone of your own.
+    """
+    place = Path(folder)
+    if not exists(place):
+        raise UsageError(
+            f"there is no index in {printable(place)}: make one with selftaught index RUN IMAGES --out INDEX"
+        )
+    table = read(place)
+    if embedder is None:
+        if not (place / MODEL / "model.json").is_file():
+            raise UsageError(f"the index {printable(place)} is not finished: give the command that makes it once more")
+        embedder = Embedder.load(place / MODEL, device)
+    _check_model(table, embedder)
+    return Index(table, embedder)
+
+
+def make_index(folder: str | os.PathLike[str], embedder: Embedder) -> Index:
+    """The index in a folder, an empty one if there is none; an error if it is of another model."""
+    place = Path(folder)
+    if exists(place):
+        table = read(place)
+        _check_model(table, embedder)
+    else:
+        if not _is_begun(place):
+            new_folder(place, "the folder", "give another --out")
+        table = create(place, About(embedder.identity, embedder.dim, embedder.metric))
+    if not (place / MODEL / "model.json").is_file():
+        embedder.save(place / MODEL)
+    return Index(table, embedder)
+
+
+def locate(path: str, root: str, moved: Path | None = None) -> Path:
+    """Where an image is: at its path, or in the folder that its folder has moved to."""
+    if moved is None:
+        return Path(path)
+    there = moved / os.path.relpath(path, root)
+    return there if there.exists() else Path(path)
+
+
+def _is_begun(folder: Path) -> bool:
+    """Whether all there is in a folder is what making an index leaves when it is killed at once."""
+    return folder.is_dir() and {entry.name for entry in folder.iterdir()} <= {"images.lance", ".lock"}
+
+
+def _check_model(table: Table, embedder: Embedder) -> None:
+    if table.about.model != embedder.identity:
+        raise UsageError(
+            f"the index {printable(table.folder)} holds vectors of another model, which cannot be compared with "
+            "this one's: make a new index with another --out"
+        )

@@ -1,0 +1,78 @@
+"""A scale for distances: where one lies among those between the neighbors of a collection."""
+
+import json
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from selftaught.files import write_atomically
+from selftaught.index.table import Table, spaced
+from selftaught.retrieval import nearest
+
+FILE = "neighbors.json"
+SAMPLE, NEIGHBORS = 300, 10
+"""Images whose neighbors are looked at, and how many neighbors of each."""
+QUANTILES = 1001
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Distances of neighbors within a collection, sorted."""
+
+    distances: Sequence[float]
+
+    def closer_than(self, distance: float) -> float | None:
+        """The fraction of the collection's neighbors that are further apart; None if it has no neighbors.
+
+        Example:
+            >>> Scale([1.0, 2.0, 3.0, 4.0]).closer_than(1.5)
+            0.75
+        """
+        if not self.distances:
+            return None
+        return 1 - bisect_right(self.distances, distance) / len(self.distances)
+
+
+def scale_of(vectors: Tensor) -> Scale:
+    """The scale of a collection whose vectors (n×d) are at hand."""
+    if len(vectors) < 2:
+        return Scale([])
+    some = torch.tensor(spaced(len(vectors), SAMPLE))
+    distances, _ = nearest(vectors[some], vectors, min(NEIGHBORS, len(vectors) - 1), exclude=some)
+    return _scale(distances.flatten().tolist())
+
+
+def scale_of_table(table: Table) -> Scale:
+    """The scale that was written with a table, or else a new one."""
+    try:
+        notes = json.loads((table.folder / FILE).read_text("utf-8"))
+        if notes["version"] == table.version:
+            return Scale([float(distance) for distance in notes["distances"]])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    paths, vectors = table.take_vectors(spaced(len(table), SAMPLE)) if len(table) else ([], torch.empty(0, 1))
+    found = table.nearest(vectors, NEIGHBORS + 1)
+    near = [[d for path, _, d in row if path != own][:NEIGHBORS] for own, row in zip(paths, found, strict=True)]
+    return _scale([distance for row in near for distance in row])
+
+
+def write_scale(table: Table) -> Path:
+    """Write the scale beside a table that has changed."""
+    file = table.folder / FILE
+    notes = {"version": table.version, "distances": list(scale_of_table(table).distances)}
+    write_atomically(file, json.dumps(notes) + "\n")
+    return file
+
+
+def _scale(distances: Sequence[float]) -> Scale:
+    if not distances:
+        return Scale([])
+    kept = distances
+    if len(distances) > QUANTILES:
+        kept = np.quantile(np.asarray(distances), np.linspace(0, 1, QUANTILES)).tolist()
+    return Scale(sorted(kept))

@@ -1,0 +1,235 @@
+"""The table of an index, one row per image, in LanceDB."""
+
+import json
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from selftaught.errors import SelftaughtError, UsageError, printable
+
+NAME = "images"
+FORMAT = 1
+APPROXIMATE_FROM = 200_000
+"""Images from which on neighbors are found through an IVF_RQ index instead of by looking at every vector."""
+PROBED, REFINED = 32, 10
+"""Partitions that are looked through for a query, and how many times k rows have their distance computed exactly."""
+ROWS_AT_ONCE = 1000
+NO_TEXT = re.compile(r"\\udc([89a-f][0-9a-f])")
+
+
+@dataclass(frozen=True)
+class About:
+    """What is true of all vectors of an index."""
+
+    model: str
+    """The identity of the model that made them."""
+    dim: int
+    metric: str
+    format: int = FORMAT
+
+
+@dataclass(frozen=True)
+class Row:
+    """One image: its absolute path, the folder it was found in, what tells whether it has changed, and a small JPEG."""
+
+    path: str
+    root: str
+    size: int
+    changed: int
+    thumbnail: bytes
+
+
+class Table:
+    """The rows of an index. Every change is whole or not there at all, whatever ends the process."""
+
+    def __init__(self, folder: Path, table: Any, about: About) -> None:
+        self.folder, self._table, self.about = folder, table, about
+
+    def __len__(self) -> int:
+        with _in_words(self.folder):
+            return int(self._table.count_rows())
+
+    @property
+    def version(self) -> int:
+        """A number that every change makes larger."""
+        return int(self._table.version)
+
+    def refresh(self) -> None:
+        """See what other processes have written."""
+        with _in_words(self.folder):
+            self._table.checkout_latest()
+
+    def put(self, rows: Sequence[Row], vectors: Tensor) -> None:
+        """Write rows, each instead of one with the same path."""
+        values = pa.array(np.ascontiguousarray(vectors.numpy(), dtype=np.float32).reshape(-1))
+        columns: dict[str, Any] = {name: [getattr(row, name) for row in rows] for name in Row.__annotations__}
+        columns |= {name: list(map(as_text, columns[name])) for name in ("path", "root")}
+        columns["vector"] = pa.FixedSizeListArray.from_arrays(values, self.about.dim)
+        content = pa.table(columns, schema=_schema(self.about))
+        with _in_words(self.folder):
+            change = self._table.merge_insert("path").when_matched_update_all().when_not_matched_insert_all()
+            change.execute(content)
+
+    def remove(self, paths: Sequence[str]) -> None:
+        for start in range(0, len(paths), ROWS_AT_ONCE):
+            some = paths[start : start + ROWS_AT_ONCE]
+            names = ", ".join("'" + as_text(path).replace("'", "''") + "'" for path in some)
+            with _in_words(self.folder):
+                self._table.delete(f"path IN ({names})")
+
+    def column(self, *names: str) -> pa.Table:
+        """Some columns of all rows, in one order for as long as nothing changes."""
+        with _in_words(self.folder):
+            found = self._table.search().select(list(names)).to_arrow()
+        return found if isinstance(found, pa.Table) else pa.table(found)
+
+    def paths(self) -> list[str]:
+        return list(map(as_path, self.column("path")["path"].to_pylist()))
+
+    def vectors(self) -> Tensor:
+        """All vectors, n×dim."""
+        return self._matrix(self.column("vector"))
+
+    def take(self, positions: Sequence[int], *names: str) -> pa.Table:
+        """Some columns of the rows at these positions."""
+        with _in_words(self.folder):
+            return self._table.take_offsets(list(positions)).select(list(names)).to_arrow()
+
+    def take_vectors(self, positions: Sequence[int]) -> tuple[list[str], Tensor]:
+        found = self.take(positions, "path", "vector")
+        return list(map(as_path, found["path"].to_pylist())), self._matrix(found)
+
+    def nearest(self, queries: Tensor, k: int, *, exact: bool = False) -> list[list[tuple[str, str, float]]]:
+        """For each query (path, root, distance) of the k nearest rows, nearest first."""
+        found: list[list[tuple[str, str, float]]] = [[] for _ in range(len(queries))]
+        if not len(queries) or not len(self):
+            return found
+        with _in_words(self.folder):
+            search = self._table.search(queries.numpy().astype(np.float32)).select(["path", "root", "_distance"])
+            search = search.limit(k)
+            if exact or not self.is_approximate:
+                search = search.bypass_vector_index()
+            else:
+                search = search.nprobes(PROBED).refine_factor(REFINED)
+            rows = search.to_arrow().to_pydict()
+        numbers = rows.get("query_index", [0] * len(rows["path"]))
+        for number, path, root, squared in zip(numbers, rows["path"], rows["root"], rows["_distance"], strict=True):
+            found[number].append((as_path(path), as_path(root), float(max(0.0, squared)) ** 0.5))
+        return [sorted(near, key=lambda row: (row[2], row[0])) for near in found]
+
+    @property
+    def is_approximate(self) -> bool:
+        """Whether there is an IVF_RQ index of the vectors."""
+        return bool(self._table.list_indices())
+
+    def tidy(self) -> bool:
+        """Join small files, drop old versions, and build an IVF_RQ index if it is time for one; True if it was."""
+        from lancedb.index import IvfRq
+
+        build = len(self) >= APPROXIMATE_FROM and not self.is_approximate
+        with _in_words(self.folder), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that readers of old versions fail: ours read the newest
+            if build:
+                self._table.create_index("vector", config=IvfRq(distance_type="l2"))
+            self._table.optimize(cleanup_older_than=timedelta(0))
+        return build
+
+    def _matrix(self, found: pa.Table) -> Tensor:
+        parts = [np.asarray(part.flatten(), dtype=np.float32) for part in found["vector"].chunks]
+        return torch.from_numpy(np.concatenate([*parts, np.empty(0, np.float32)]).reshape(-1, self.about.dim))
+
+
+def exists(folder: Path) -> bool:
+    return (folder / f"{NAME}.lance" / "_versions").is_dir()
+
+
+def create(folder: Path, about: About) -> Table:
+    """An empty table."""
+    with _in_words(folder):
+        if not exists(folder):  # what a kill may have left
+            shutil.rmtree(folder / f"{NAME}.lance", ignore_errors=True)
+        return Table(folder, _connect(folder).create_table(NAME, schema=_schema(about)), about)
+
+
+def read(folder: Path) -> Table:
+    """The table of an existing index."""
+    with _in_words(folder):
+        table = _connect(folder).open_table(NAME)
+    try:
+        about = About(**json.loads(table.schema.metadata[b"selftaught"]))
+    except (KeyError, TypeError, ValueError):
+        raise SelftaughtError(f"{printable(folder)} is damaged: it does not say which model it is of") from None
+    if about.format != FORMAT:
+        raise SelftaughtError(f"{printable(folder)} was written by another version of selftaught: make it anew")
+    return Table(folder, table, about)
+
+
+def as_text(path: str) -> str:
+    """A path as the database can hold it, which is Unicode only.
+
+    Example:
+        >>> as_path(as_text("caf\\udce9.jpg")) == "caf\\udce9.jpg"
+        True
+    """
+    return path.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def as_path(text: str) -> str:
+    """The path that :func:`as_text` was given."""
+    return NO_TEXT.sub(lambda found: chr(0xDC00 + int(found[1], 16)), text)
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Whether a path is the folder itself or lies in it; both are absolute."""
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def spaced(total: int, sample: int) -> list[int]:
+    """Up to ``sample`` evenly spaced positions of ``total``."""
+    return sorted({round(step) for step in np.linspace(0, total - 1, min(sample, total))}) if total else []
+
+
+def _connect(folder: Path) -> Any:
+    try:
+        import lancedb
+    except ImportError:
+        raise UsageError("an index needs LanceDB: pip install 'selftaught[index]'") from None
+    # Processes that read images are forked while no call is under way, and never use the database.
+    warnings.filterwarnings("ignore", "lancedb fork support", RuntimeWarning)
+    return lancedb.connect(folder)
+
+
+def _schema(about: About) -> pa.Schema:
+    kinds: Iterable[tuple[str, pa.DataType]] = (
+        ("path", pa.string()),
+        ("root", pa.string()),
+        ("size", pa.int64()),
+        ("changed", pa.int64()),
+        ("thumbnail", pa.binary()),
+        ("vector", pa.list_(pa.float32(), about.dim)),
+    )
+    return pa.schema(list(kinds), metadata={"selftaught": json.dumps(asdict(about))})
+
+
+@contextmanager
+def _in_words(folder: Path) -> Iterator[None]:
+    """What the database raises, as one sentence."""
+    try:
+        yield
+    except SelftaughtError:
+        raise
+    except (RuntimeError, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise SelftaughtError(f"the index {printable(folder)} cannot be used: {reason}") from None

@@ -1,0 +1,75 @@
+"""What a search has found, as a picture: the query apart, its neighbors in order, every name in full beneath."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image, ImageDraw
+
+from selftaught.report.sheet import INK, Tile, contact_sheet
+from selftaught.report.text import drawable, font
+
+COLUMNS, TILE = 5, 160
+LINE = 15
+"""Size of the text in the list of names."""
+
+
+@dataclass(frozen=True)
+class Neighbor:
+    """An image that was found, and what is said of its distance."""
+
+    path: Path
+    distance: float
+    closer_than: float | None
+    """The fraction of the collection's own neighbors that are further apart."""
+
+
+def search_sheet(found: Sequence[tuple[Path, Sequence[Neighbor]]]) -> Image.Image:
+    """One block for each (query, neighbors), one above another.
+
+    Example:
+        >>> near = Neighbor(Path("near.jpg"), 0.25, 0.97)
+        >>> sheet = search_sheet([(Path("query.jpg"), [near])])
+    """
+    blocks = [_block(query, neighbors) for query, neighbors in found]
+    sheet = Image.new("RGB", (max(block.width for block in blocks), sum(block.height for block in blocks)), "white")
+    top = 0
+    for block in blocks:
+        sheet.paste(block, (0, top))
+        top += block.height
+    return sheet
+
+
+def rate(closer_than: float | None) -> str:
+    """What a distance means in its collection, in words.
+
+    Example:
+        >>> rate(0.974)
+        'closer than 97 % of neighbors'
+    """
+    # Rounded down: 100 % would be a claim about all.
+    return "" if closer_than is None else f"closer than {min(99, int(100 * closer_than))} % of neighbors"
+
+
+def _block(query: Path, neighbors: Sequence[Neighbor]) -> Image.Image:
+    tiles = [Tile(near.path, f"{rank} · {near.distance:.3f}") for rank, near in enumerate(neighbors, 1)]
+    rows = [tiles[start : start + COLUMNS] for start in range(0, len(tiles), COLUMNS)]
+    left, right = contact_sheet([[Tile(query, "query", "query")]], tile=TILE), contact_sheet(rows, tile=TILE)
+    lines = [("query", "", str(query))]
+    lines += [
+        (f"{n} · {near.distance:.4f}", rate(near.closer_than), str(near.path)) for n, near in enumerate(neighbors, 1)
+    ]
+    face, margin, step = font(LINE), TILE // 10, round(1.5 * LINE)
+    starts = (margin, margin + 6 * LINE, margin + 24 * LINE)
+    pictures = max(left.height, right.height)
+    width = max(
+        left.width + right.width, *(starts[2] + int(face.getlength(drawable(line[2]))) + margin for line in lines)
+    )
+    block = Image.new("RGB", (width, pictures + step * len(lines) + 2 * margin), "white")
+    block.paste(left, (0, 0))
+    block.paste(right, (left.width, 0))
+    draw = ImageDraw.Draw(block)
+    for number, line in enumerate(lines):
+        for start, text in zip(starts, line, strict=True):
+            draw.text((start, pictures + number * step), drawable(text), INK, face)
+    return block

@@ -1,0 +1,221 @@
+"""selftaught index and search: killed anywhere, the same command goes on; results in every form."""
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from conftest import Call, draw_photos
+from selftaught.embedder import Embedder
+from selftaught.index import open_index
+from selftaught.index.table import Table, exists, read
+
+pytest.importorskip("lancedb")
+
+# Batches of three images, each of them written and slow enough to be killed at.
+PROGRAM = """
+import time
+from selftaught.index import changes
+from selftaught.cli.main import main
+changes.SAVE_INTERVAL = 0.0
+changes.BATCH_SIZE = 3
+save = changes._Writer.save
+def slowly(self):
+    save(self)
+    time.sleep(0.3)
+changes._Writer.save = slowly
+main()
+"""
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """24 images and one that is none."""
+    folder = draw_photos(tmp_path / "images", classes=6, photos=4)
+    (folder / "class 0" / "bad.jpg").write_text("no")
+    return folder
+
+
+@pytest.fixture
+def index(call: Call, run: Path, images: Path, tmp_path: Path) -> Path:
+    code, text, log = call("index", run, images, "--out", tmp_path / "index")
+    assert (code, text) == (0, f"24 images written, 0 removed; 24 in {tmp_path / 'index'}\n")
+    assert "left out class 0/bad.jpg: not an image" in log
+    return tmp_path / "index"
+
+
+def rows_of(folder: Path) -> dict[str, Sequence[Any]]:
+    found = read(folder).column("path", "size", "changed", "thumbnail", "vector").sort_by("path")
+    columns: dict[str, Sequence[Any]] = found.to_pydict()
+    return columns
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_an_index_killed_and_interrupted_loses_nothing_and_ends_with_the_same_rows(
+    call: Call, run: Path, images: Path, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = tmp_path / "stopped"
+    command = ("index", run, images, "--out", stopped)
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, *map(str, command)], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (exists(stopped) and len(read(stopped)) >= 6):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    kept = rows_of(stopped)
+    assert 6 <= len(kept["path"]) < 24
+
+    put = Table.put
+
+    def interrupted(self: Table, *batch: Any) -> None:
+        put(self, *batch)
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Table, "put", interrupted)
+        patch.setattr("selftaught.index.changes.BATCH_SIZE", 3)
+        patch.setattr("selftaught.index.changes.SAVE_INTERVAL", 0.0)
+        code, _, log = call(*command)
+    assert code == 130
+    assert f"{len(kept['path'])} of 25 images are in the index already" in log
+    assert "images are done; the same command goes on from there" in log
+
+    code, text, _ = call(*command)
+    assert (code, f"; 24 in {stopped}" in text) == (0, True)
+    calm, after = rows_of(index), rows_of(stopped)
+    for name in ("path", "size", "changed", "thumbnail"):
+        assert after[name] == calm[name]
+    for one, other in zip(after["vector"], calm["vector"], strict=True):
+        assert one == pytest.approx(other, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_an_index_killed_while_it_is_made_is_made_by_the_same_command(
+    call: Call, run: Path, images: Path, tmp_path: Path
+) -> None:
+    program = """
+import os, signal
+from selftaught import Embedder
+from selftaught.cli.main import main
+Embedder.save = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+main()
+"""
+    command = ("index", run, images, "--out", tmp_path / "made")
+    died = subprocess.run([sys.executable, "-c", program, *map(str, command)], stderr=subprocess.DEVNULL, check=False)
+    assert died.returncode == -signal.SIGKILL
+    assert call("search", tmp_path / "made", images / "class 0" / "0.jpg")[0] == 2
+    assert call(*command)[0] == 0
+    assert len(open_index(tmp_path / "made", "cpu")) == 24
+
+
+def test_an_index_is_added_to_removed_from_and_synced(call: Call, index: Path, images: Path, tmp_path: Path) -> None:
+    other = draw_photos(tmp_path / "other", classes=1, photos=2)
+    assert call("index", "add", index, other)[1] == f"2 images written, 0 removed; 26 in {index}\n"
+    assert call("index", "remove", index, images / "class 5", other / "class 0" / "1.jpg")[1].startswith("0 images wr")
+    (images / "class 1" / "0.jpg").unlink()
+    code, text, _ = call("index", "sync", index, images)
+    assert (code, text) == (0, f"4 images written, 1 removed; 24 in {index}\n")
+    code, text, _ = call("index", "sync", index)
+    assert (code, text) == (0, f"1 images written, 0 removed; 25 in {index}\n")
+
+
+def test_results_come_as_table_json_csv_and_sheet(call: Call, index: Path, images: Path, tmp_path: Path) -> None:
+    queries = (images / "class 1" / "0.jpg", images / "class 2")
+    sheet = tmp_path / "sheet.png"
+    code, text, _ = call("search", index, *queries, "-k", 3, "--out", sheet, "--csv", tmp_path / "found.csv")
+    assert code == 0
+    lines = text.splitlines()
+    assert lines[0] == f"query {queries[0]}"
+    assert len(lines) == 5 * 4 + 1
+    assert lines[1].split()[2:5] == ["closer", "than", lines[1].split()[4]]
+    assert lines[-1] == f"contact sheet: {sheet}"
+    with Image.open(sheet) as picture:
+        assert picture.height > 5 * 160
+
+    code, text, _ = call("search", index, *queries, "-k", 3, "--json", "-")
+    found = json.loads(text)
+    assert (code, len(found)) == (0, 5)
+    table = list(csv.DictReader(io.StringIO((tmp_path / "found.csv").read_text())))
+    for number, entry in enumerate(found):
+        rows = table[3 * number : 3 * number + 3]
+        assert [row["query"] for row in rows] == [entry["query"]] * 3
+        assert [row["path"] for row in rows] == [near["path"] for near in entry["neighbors"]]
+        assert entry["query"] not in [near["path"] for near in entry["neighbors"]], "a query does not find itself"
+        distances = [near["distance"] for near in entry["neighbors"]]
+        assert distances == sorted(distances)
+        assert all(0 <= near["closer_than"] <= 1 for near in entry["neighbors"])
+
+
+def test_an_index_and_a_folder_give_the_same(call: Call, run: Path, index: Path, images: Path) -> None:
+    query = images / "class 4" / "0.jpg"
+    outputs = [
+        json.loads(call("search", *words, "-k", 5, "--json", "-")[1])[0]["neighbors"]
+        for words in ((index, query), (run, query, "--in", images))
+    ]
+    for one, other in zip(*outputs, strict=True):
+        assert one["path"] == other["path"]
+        assert one["distance"] == pytest.approx(other["distance"], abs=1e-3)
+        assert one["closer_than"] == pytest.approx(other["closer_than"], abs=0.02)
+
+
+def test_moved_photos_are_found_by_root_and_the_index_needs_no_run(
+    call: Call, index: Path, images: Path, tmp_path: Path
+) -> None:
+    moved = images.rename(tmp_path / "moved")
+    words = ("search", index, moved / "class 0" / "0.jpg", "-k", 2, "--json", "-")
+    assert str(moved) not in [near["path"] for near in json.loads(call(*words)[1])[0]["neighbors"]]
+    paths = [near["path"] for near in json.loads(call(*words, "--root", moved)[1])[0]["neighbors"]]
+    assert all(Path(path).is_relative_to(moved) and Path(path).exists() for path in paths)
+    assert str(moved / "class 0" / "0.jpg") not in paths
+
+
+def test_misuse_is_one_sentence(call: Call, run: Path, index: Path, images: Path, tmp_path: Path) -> None:
+    query = images / "class 0" / "0.jpg"
+    cases: list[tuple[list[object], str]] = [
+        (["search", run, query], "is a model: name the images by --in FOLDER, or make an index"),
+        (["search", index, query, "--in", images], "leave --in out"),
+        (["search", index, tmp_path / "gone.jpg"], "no such file"),
+        (["search", index, query, "--root", tmp_path / "gone"], "there is no folder"),
+        (["search", index, query, "--json", "-", "--csv", "-"], "cannot both be printed"),
+        (["search", index, query, "--json", tmp_path / "no" / "x.json"], "there is no folder"),
+        (["search", tmp_path / "gone", query], "no run"),
+        (["index", run, tmp_path / "gone", "--out", tmp_path / "new"], "there is no folder"),
+        (["index", "add", run, images], "there is no index in"),
+        (["index", "remove", index, index], "nothing is removed"),
+        (["index", "push", index, "x"], "qdrant://HOST"),
+        (["index", run, images, "--out", images], "exists already and is not empty"),
+        (["index", run, images], "--out"),
+    ]
+    for words, message in cases:
+        code, _, error = call(*words)
+        assert code in (1, 2), words
+        assert message in error, (words, error)
+        assert len(error.strip().splitlines()) == 1, error
+    assert not (tmp_path / "new").exists()
+
+
+def test_without_the_extra_it_says_what_to_install(
+    call: Call, run: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lancedb", None)
+    code, _, error = call("index", run, images, "--out", tmp_path / "new")
+    assert (code, error) == (2, "selftaught: an index needs LanceDB: pip install 'selftaught[index]'\n")
+
+
+def test_a_model_that_has_changed_is_refused(call: Call, index: Path, images: Path) -> None:
+    embedder = Embedder.load("small", "cpu")
+    embedder.save(images.parent / "plain")
+    code, _, error = call("index", images.parent / "plain", images, "--out", index)
+    assert (code, "holds vectors of another model" in error) == (2, True)
