@@ -48,6 +48,12 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def same_draws() -> None:
+    """Every test draws the same numbers, in whatever order tests are run."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """24 images in 6 class folders."""

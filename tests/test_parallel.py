@@ -110,8 +110,8 @@ def test_a_process_that_ends_ends_the_others_and_each_thing_is_said_once(tmp_pat
     began = time.monotonic()
     processes = started(2, tmp_path, parallel_checks.failing, how, tmp_path)
     for process in processes:
-        process.join(60)
-    assert time.monotonic() - began < 60
+        process.join(150)
+    assert time.monotonic() - began < 300
     first, last = (Path(tmp_path, f"{number}.log").read_text() for number in range(2))
     gone = "selftaught: another of the 2 processes ended; go on with: selftaught train --resume 'my run'\n"
     said = {"raises": "selftaught: process 2 of 2: cannot read a.jpg\n"}.get(how, "")
