@@ -73,6 +73,15 @@ def test_cmyk_is_not_inverted(tmp_path: Path) -> None:
     assert right[2] > right[0]
 
 
+@pytest.mark.parametrize("profile", [b"no profile", bytes(400), b"\0\0\1\x90" + b"x" * 396])
+def test_a_broken_color_profile_is_ignored(tmp_path: Path, profile: bytes) -> None:
+    image = halves("CMYK", (0, 255, 255, 0), (255, 255, 0, 0))
+    image.save(tmp_path / "plain.jpg", quality=95)
+    image.save(tmp_path / "broken.jpg", quality=95, icc_profile=profile)
+    assert Image.open(tmp_path / "broken.jpg").info["icc_profile"] == profile
+    assert open_image(tmp_path / "broken.jpg").tobytes() == open_image(tmp_path / "plain.jpg").tobytes()
+
+
 def test_exif_rotation_is_applied(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # the camera was held upright

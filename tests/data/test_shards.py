@@ -175,7 +175,7 @@ def test_what_is_wrong_with_shards_is_one_sentence(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
     cases = {
         "cut.tar": r"shard .*cut\.tar is cut off at byte 552",
-        "header.tar": "damaged at byte",
+        "header.tar": r"cut off at byte 1124",
         "hurt.tar": "damaged at byte",
         "text.tar": "is no tar file",
         "zip.tar": "is compressed: .* unpack it first",
@@ -192,6 +192,91 @@ def test_what_is_wrong_with_shards_is_one_sentence(tmp_path: Path) -> None:
         with pytest.raises(SelftaughtError, match=message) as caught:
             open_images(f"{tmp_path}/{name}")
         assert "\n" not in str(caught.value)
+
+
+def header(name: bytes, size: bytes, kind: bytes = b"0") -> bytes:
+    """A tar header with whatever size, and the right sum."""
+    block = bytearray(512)
+    block[: len(name)], block[124 : 124 + len(size)], block[156:157] = name, size, kind
+    block[148:156] = b" " * 8
+    block[148:155] = b"%06o\0" % sum(block)
+    return bytes(block)
+
+
+@pytest.mark.parametrize(
+    ("size", "kind", "message"),
+    [
+        (b"\xff" * 12, b"0", "damaged at byte 0"),
+        (b"\xff" * 11 + b"\x00", b"L", "damaged at byte 0"),
+        (b"\x80" + b"\xff" * 11, b"0", "cut off"),
+        (b"77777777777\0", b"0", "cut off"),
+        (b"-0000000777\0", b"0", "damaged at byte 0"),
+        (b"00000000x77\0", b"0", "is damaged"),
+        (b"00010000000\0", b"x", "damaged at byte 0"),
+    ],
+)
+def test_a_size_that_cannot_be_is_an_error_and_no_endless_loop(
+    tmp_path: Path, size: bytes, kind: bytes, message: str
+) -> None:
+    (tmp_path / "x.tar").write_bytes(header(b"a.png", size, kind) + bytes(4096))
+    with pytest.raises(SelftaughtError, match=message):
+        open_images(tmp_path / "x.tar")
+
+
+@pytest.mark.parametrize("pax", ["-512", "9" * 30, "x", "1e3"])
+def test_a_size_in_an_extended_header_that_cannot_be_is_an_error(tmp_path: Path, pax: str) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        entry = tarfile.TarInfo("a.png")
+        entry.pax_headers = {"size": pax}
+        archive.addfile(entry)
+    with pytest.raises(SelftaughtError, match=r"damaged|cut off"):
+        open_images(tmp_path / "x.tar")
+
+
+@pytest.mark.parametrize("left", [0, 100])
+def test_a_shard_cut_at_the_end_of_a_member_is_an_error(tmp_path: Path, left: int) -> None:
+    path = write(tmp_path / "x.tar", {"1.png": picture(1), "2.png": picture(2)})
+    with tarfile.open(path) as archive:
+        second = archive.getmembers()[1].offset
+    whole = path.read_bytes()
+    path.write_bytes(whole[: second + left])
+    with pytest.raises(SelftaughtError, match=rf"x\.tar is cut off at byte {second + left}"):
+        open_images(path)
+    path.write_bytes(whole[:second] + bytes(512))  # a single empty block is enough, as for other readers
+    assert len(open_images(path)) == 1
+
+
+def test_a_link_with_a_size_has_no_content_of_its_own(tmp_path: Path) -> None:
+    first = write(tmp_path / "x.tar", {"1.png": picture(1)}).read_bytes()[:1024]
+    link = bytearray(header(b"2.png", b"00000001000\0", b"1"))
+    link[157:162] = b"1.png"
+    link[148:156] = b" " * 8
+    link[148:155] = b"%06o\0" % sum(link)
+    rest = header(b"3.png", b"00000000000\0")
+    (tmp_path / "x.tar").write_bytes(first + bytes(link) + rest + bytes(1024))
+    assert open_images(tmp_path / "x.tar").files == ("x.tar/1.png", "x.tar/2.png", "x.tar/3.png")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+def test_a_pipe_that_is_named_like_a_shard_or_an_image_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.tar")
+    for source in ("x.tar", "*.tar"):
+        with pytest.raises(UsageError, match="there is no shard"):
+            open_images(tmp_path / source)
+    os.mkfifo(tmp_path / "x.png")
+    (tmp_path / "zero.png").symlink_to("/dev/zero")
+    (tmp_path / "folder.png").mkdir()
+    for name in ("x.png", "zero.png", "folder.png"):
+        with pytest.raises(ImageError, match="not a file"):
+            open_image(tmp_path / name)
+
+
+def test_shards_are_read_where_the_system_cannot_read_at_a_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows has no pread."""
+    monkeypatch.delattr(os, "pread", raising=False)
+    assert open_images(f"{shards(tmp_path)}/*.tar").labels() == ("0", "1") * 3
 
 
 def test_a_folder_that_is_named_like_a_shard_is_a_folder(tmp_path: Path) -> None:

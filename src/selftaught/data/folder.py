@@ -101,7 +101,8 @@ class ImageFolder:
         if "" in given:
             raise UsageError(
                 f"{given.count('')} of {len(self)} images in {printable(self.root)} have no label in "
-                f"{printable(file)}, the first is {printable(self.files[given.index('')])}; paths are relative to the folder of images"
+                f"{printable(file)}, the first is {printable(self.files[given.index('')])}; "
+                "paths are relative to the folder of images"
             )
         return ImageFolder(self.root, self.files, given, self.members)
 

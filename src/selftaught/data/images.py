@@ -3,6 +3,7 @@
 import io
 import math
 import os
+import stat
 import warnings
 
 import numpy as np
@@ -105,7 +106,10 @@ def _content(path: str | os.PathLike[str]) -> str | os.PathLike[str] | io.BytesI
     member = path if isinstance(path, Member) else None
     if member is None:
         try:
-            if os.stat(path).st_size == 0:  # noqa: PTH116
+            status = os.stat(path)  # noqa: PTH116
+            if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait forever
+                raise ImageError("not a file but a folder, a pipe or a device")
+            if status.st_size == 0:
                 raise ImageError("empty file")
             return path
         except NotADirectoryError:  # something on the path is a file: a shard?
@@ -145,6 +149,6 @@ def _from_cmyk(image: Image.Image) -> Image.Image:
             converted = ImageCms.profileToProfile(image, source, ImageCms.createProfile("sRGB"), outputMode="RGB")
             if converted is not None:
                 return converted
-        except ImageCms.PyCMSError:
+        except (ImageCms.PyCMSError, OSError, TypeError, ValueError):  # broken: the picture counts without it
             pass
     return image.convert("RGB")

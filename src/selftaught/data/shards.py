@@ -103,7 +103,8 @@ def _classes(archive: str, names: Sequence[str], places: dict[str, tuple[int, in
     with open(archive, "rb", buffering=0) as file:  # noqa: PTH123
         for name in names:
             offset, size = places.get(os.path.splitext(name)[0] + ".cls", (0, 0))  # noqa: PTH122
-            text = os.pread(file.fileno(), size, offset) if size <= LONGEST_CLASS else b""
+            file.seek(offset)
+            text = file.read(size) if size <= LONGEST_CLASS else b""
             try:
                 label = text.decode("utf-8").strip()
             except UnicodeDecodeError:
@@ -130,6 +131,7 @@ def _archives(pattern: str) -> list[str]:
             found[name] = None
         elif WILD.search(name):
             matches = sorted(glob.glob(name, recursive=True))  # noqa: PTH207, relative patterns stay relative
+            matches = [match for match in matches if Path(match).is_file()]
             if not matches:
                 raise UsageError(f"there is no shard that matches {printable(name)}")
             found |= dict.fromkeys(matches)

@@ -4,15 +4,18 @@ The standard library's reader builds an object of each header, which takes ten t
 """
 
 import os
+from io import FileIO
 
 from selftaught.errors import SelftaughtError, printable
 
 BLOCK = 512
 PLAIN = b"0\x007"
 HARD_LINK, LONG_NAME, EXTENDED = b"1", b"L", b"x"
-ASIDE = b"Kg"
-"""Kinds of headers: a file; another name of one; the name or more about the next; what is of no use here. All others
-(folders, soft links, …) hold no file."""
+ASIDE, EMPTY = b"Kg", b"123456"
+"""Kinds of headers: a file; another name of one; the name or more about the next; what is of no use here; those that no
+content follows (links, devices, folders)."""
+LONGEST_NOTE = 2**20
+"""Bytes of a name, or of more about a file."""
 COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 """How gzip, bzip2, xz and zstandard begin."""
 
@@ -24,10 +27,10 @@ def members(archive: str) -> dict[str, tuple[int, int]]:
     """
     try:
         with open(archive, "rb", buffering=0) as file:  # noqa: PTH123
-            return _scan(file.fileno(), os.fstat(file.fileno()).st_size)
+            return _scan(file, os.fstat(file.fileno()).st_size)
     except _Damaged as error:
         raise SelftaughtError(f"the shard {printable(archive)} {error}") from None
-    except ValueError:  # a size that is no number, in a header whose sum is right
+    except (ValueError, OverflowError):  # a size that is no number, in a header whose sum is right
         raise SelftaughtError(f"the shard {printable(archive)} is damaged: copy it again") from None
     except OSError as error:
         raise SelftaughtError(f"cannot read the shard {printable(archive)}: {error.strerror}") from None
@@ -37,26 +40,32 @@ class _Damaged(Exception):
     pass
 
 
-def _scan(file: int, end: int) -> dict[str, tuple[int, int]]:
+def _scan(file: FileIO, end: int) -> dict[str, tuple[int, int]]:
     if not end:
         raise _Damaged("is an empty file: copy it again")
     found: dict[str, tuple[int, int]] = {}
     longer: dict[str, str] = {}
     at = 0
-    while at < end:
-        header = os.pread(file, BLOCK, at)
-        if not header.strip(b"\0"):  # the end mark, or nothing after the last file
+    while True:
+        header = _read(file, at, BLOCK)
+        if len(header) < BLOCK:  # a whole archive ends with empty blocks
+            raise _Damaged(f"is cut off at byte {end}: copy it again" if at else _why_no_header(header, at))
+        if not header.strip(b"\0"):
             break
         if not _is_header(header):
             raise _Damaged(_why_no_header(header, at))
         kind, start = header[156:157], at + BLOCK
         about = kind in (LONG_NAME, EXTENDED) or kind in ASIDE
         size = _number(header[124:136]) if about else int(longer.get("size", 0)) or _number(header[124:136])
+        if kind in EMPTY:  # some archivers note the size of what a link leads to
+            size = 0
+        if size < 0 or (about and size > LONGEST_NOTE):
+            raise _Damaged(f"is damaged at byte {at}: copy it again")
         at = start + -(-size // BLOCK) * BLOCK
         if start + size > end:
             raise _Damaged(f"is cut off at byte {end}: copy it again")
         if about:
-            content = os.pread(file, size, start)
+            content = _read(file, start, size)
             if kind == LONG_NAME:
                 longer["path"] = _text(content)
             elif kind == EXTENDED:
@@ -71,6 +80,11 @@ def _scan(file: int, end: int) -> dict[str, tuple[int, int]]:
         elif kind == HARD_LINK and (target := found.get(_text(header[157:257]).removeprefix("./"))):
             found[name] = target
     return found
+
+
+def _read(file: FileIO, start: int, size: int) -> bytes:
+    file.seek(start)
+    return file.read(size)
 
 
 def _is_header(header: bytes) -> bool:
@@ -88,9 +102,9 @@ def _why_no_header(header: bytes, at: int) -> str:
 
 
 def _number(field: bytes) -> int:
-    """Octal digits, or binary where they do not suffice."""
+    """Octal digits, or binary where they do not suffice; a first byte of 255 means a negative number."""
     if field[0] & 0x80:
-        return int.from_bytes(field[1:])
+        return int.from_bytes(field[1:], signed=field[0] == 0xFF)
     return int(field.strip(b" \0") or b"0", 8)
 
 
