@@ -1,7 +1,9 @@
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -10,13 +12,28 @@ import pytest
 import torch
 from PIL import Image
 
-from selftaught.data import CachedReader, DecodedCache, FileReader, ViewRequest, Views, find_images, open_image
+from selftaught.data import (
+    CachedReader,
+    DecodedCache,
+    FileReader,
+    ViewRequest,
+    Views,
+    cache_space,
+    find_images,
+    open_image,
+)
+from selftaught.data.cache_space import cache_limit, cache_root, cached_collections, delete_collection
 from selftaught.data.cached_reader import shrink
-from selftaught.data.decoded_cache import RECORD, cache_root, collections, delete, limit_of
+from selftaught.data.decoded_cache import RECORD
 from selftaught.errors import UsageError
 
 VIEWS = Views(size=32, resize=36, squash=36)
 CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def much_free_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_space, "free_space", lambda _: 10**12)
 
 
 def reader(root: Path, side: int = 48, workers: int = 0, limit: int | None = None) -> CachedReader:
@@ -115,7 +132,7 @@ def test_a_full_cache_stores_no_more_and_images_are_read_all_the_same(photos: Pa
     assert source.cache.closed_because is not None
     assert "limit" in source.cache.closed_because
     source.close()
-    assert 0 < collections(tmp_path)[0].bytes < room + 5000
+    assert 0 < cached_collections(tmp_path)[0].bytes < room + 5000
 
 
 def test_what_was_not_used_for_longest_makes_room(photos: Path, tmp_path: Path) -> None:
@@ -123,20 +140,20 @@ def test_what_was_not_used_for_longest_makes_room(photos: Path, tmp_path: Path) 
         source = CachedReader(VIEWS, 48, 0, CPU, DecodedCache(name, tmp_path))
         read(source, requests(photos))
         source.close()
-    (old,) = [held for held in collections(tmp_path) if held.name == "old"]
+    (old,) = [held for held in cached_collections(tmp_path) if held.name == "old"]
     os.utime(old.folder / "about.json", (1, 1))
-    total = sum(held.bytes for held in collections(tmp_path))
+    total = sum(held.bytes for held in cached_collections(tmp_path))
     DecodedCache("third", tmp_path, limit=total - 1000).close()
-    assert {held.name for held in collections(tmp_path)} == {"new", "third"}
+    assert {held.name for held in cached_collections(tmp_path)} == {"new", "third"}
 
 
 def test_what_is_in_use_is_not_deleted(tmp_path: Path) -> None:
     cache = DecodedCache("photos", tmp_path)
-    (held,) = collections(tmp_path)
-    assert not delete(held)
+    (held,) = cached_collections(tmp_path)
+    assert not delete_collection(held)
     cache.close()
-    assert delete(held)
-    assert collections(tmp_path) == []
+    assert delete_collection(held)
+    assert cached_collections(tmp_path) == []
 
 
 def test_a_folder_that_cannot_be_written_to_is_no_hindrance(photos: Path, tmp_path: Path) -> None:
@@ -146,20 +163,175 @@ def test_a_folder_that_cannot_be_written_to_is_no_hindrance(photos: Path, tmp_pa
     assert len(read(source, requests(photos))) == 24
 
 
-@pytest.mark.parametrize("damage", ["torn record", "lost pixels", "no pixels"])
-def test_a_damaged_cache_loses_only_what_is_damaged(photos: Path, tmp_path: Path, damage: str) -> None:
-    source = reader(tmp_path)
+def filled(root: Path, photos: Path) -> tuple[torch.Tensor, Path, Path]:
+    """Views of all photos, and the two files that the cache has of them."""
+    source = reader(root)
     plain = read(source, requests(photos))
     source.close()
-    (index,) = tmp_path.glob("*/*.index")
-    pixels = index.with_suffix(".pixels")
+    (index,) = root.glob("*/*.index")
+    return plain, index, index.with_suffix(".pixels")
+
+
+DAMAGES = ["torn record", "lost pixels", "no pixels", "empty index", "folder"]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_cache_loses_only_what_is_damaged(photos: Path, tmp_path: Path, damage: str) -> None:
+    plain, index, pixels = filled(tmp_path, photos)
     if damage == "torn record":
         index.write_bytes(index.read_bytes()[: 10 * RECORD.itemsize + 7])
     elif damage == "lost pixels":
         os.truncate(pixels, pixels.stat().st_size // 2)
-    else:
+    elif damage == "no pixels":
         pixels.unlink()
+    elif damage == "empty index":
+        index.write_bytes(b"")
+    else:
+        index.unlink()
+        index.mkdir()
     assert torch.equal(read(reader(tmp_path), requests(photos)), plain)
+
+
+@pytest.mark.parametrize("file", ["index", "pixels"])
+def test_flipped_bits_are_never_trained_on(photos: Path, tmp_path: Path, file: str) -> None:
+    """Wherever they are: the image is decoded again, once."""
+    plain, index, pixels = filled(tmp_path, photos)
+    path = index if file == "index" else pixels
+    content = path.read_bytes()
+    rng = np.random.default_rng(0)
+    places = np.arange(0, RECORD.itemsize, 2) if file == "index" else rng.integers(0, len(content), 12)
+    for place in places.tolist():
+        bad = bytearray(content)
+        bad[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(bad)
+        source = reader(tmp_path)
+        assert torch.equal(read(source, requests(photos)), plain)
+        source.close()
+        again = reader(tmp_path)
+        assert torch.equal(read(again, requests(photos)), plain)
+        again.close()
+        for extra in set(tmp_path.glob("*/0001-*")):
+            extra.unlink()
+
+
+def test_a_whole_page_of_other_pixels_is_noticed_on_first_use_in_every_process(photos: Path, tmp_path: Path) -> None:
+    plain, _, pixels = filled(tmp_path, photos)
+    first, second = reader(tmp_path), reader(tmp_path)
+    pixels.write_bytes(bytes(pixels.stat().st_size))
+    for source in (first, second):
+        assert torch.equal(read(source, requests(photos)), plain)
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("harm", ["cut pixels", "cut index", "removed files", "removed folder"])
+def test_a_cache_that_is_harmed_while_it_is_used_is_filled_again(
+    photos: Path, tmp_path: Path, harm: str, workers: int, prepared: bool
+) -> None:
+    plain, index, pixels = filled(tmp_path, photos)
+    source = reader(tmp_path, workers=workers)
+    if prepared:
+        source.prepare(find_images(photos), None)
+    batches = source.read(requests(photos))
+    views = [next(batches).images]
+    if harm == "cut pixels":
+        os.truncate(pixels, 1000)
+    elif harm == "cut index":
+        os.truncate(index, 7)
+    elif harm == "removed files":
+        index.unlink()
+        pixels.unlink()
+    else:
+        shutil.rmtree(index.parent)
+    views += [batch.images for batch in batches]
+    assert torch.equal(torch.cat(views), plain)
+    for _ in range(2):
+        assert torch.equal(read(source, requests(photos)), plain)
+    source.close()
+    assert read_only(tmp_path, photos) == plain.tolist()
+
+
+def read_only(root: Path, photos: Path) -> list[object]:
+    """The views from the cache alone."""
+    source = reader(root)
+    source.cache.refresh()
+    images = find_images(photos)
+    slots = source.cache.find(source._short, [images.path(i) for i in range(len(images))])
+    assert min(slots) >= 0
+    return read(source, requests(photos)).tolist()
+
+
+def test_pixels_stored_with_other_settings_of_the_decoder_are_not_used(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = find_images(photos)
+    paths = [images.path(i) for i in range(len(images))]
+    source = reader(tmp_path)
+    read(source, requests(photos))
+    source.cache.refresh()
+    assert min(source.cache.find(source._short, paths)) >= 0
+    for setting in ("DRAFT", "LONGEST"):
+        with monkeypatch.context() as change:
+            change.setattr(f"selftaught.data.cached_reader.{setting}", 7)
+            assert max(source.cache.find(reader(tmp_path)._short, paths)) < 0
+    assert max(source.cache.find(reader(tmp_path, side=47)._short, paths)) < 0
+    monkeypatch.setattr("selftaught.data.decoded_cache.FORMAT", 99)
+    assert reader(tmp_path).cache.folder != source.cache.folder
+
+
+def test_all_processes_and_runs_share_one_limit(photos: Path, tmp_path: Path) -> None:
+    one = 48 * 62 * 3
+    limit = 20 * one
+    sources = [CachedReader(VIEWS, 48, 0, CPU, DecodedCache(name, tmp_path, limit)) for name in ("a", "b", "b", "c")]
+    passes = [source.read(requests(photos)) for source in sources]
+    for batches in zip(*passes, strict=True):
+        assert len(batches) == 4
+    for source in sources:
+        assert source.cache.closed_because is not None
+        source.cache.flush()
+    assert sum(held.bytes for held in cached_collections(tmp_path)) < limit + 2 * one
+
+
+def test_space_on_the_disk_is_measured_again_while_writing(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("selftaught.data.decoded_cache.MEASURED_EVERY", 6 * 48 * 62 * 3)
+    source = reader(tmp_path, limit=10**9)
+    batches = source.read(requests(photos))
+    next(batches)
+    monkeypatch.setattr(cache_space, "free_space", lambda _: cache_space.FREE)
+    assert sum(len(batch.images) for batch in batches) == 19
+    assert source.cache.closed_because is not None
+    source.close()
+    assert cached_collections(tmp_path)[0].bytes < 15 * 48 * 62 * 3
+
+
+def test_writing_makes_room_by_deleting_what_no_process_uses(photos: Path, tmp_path: Path) -> None:
+    filled(tmp_path, photos)
+    (old,) = cached_collections(tmp_path)
+    source = CachedReader(VIEWS, 48, 0, CPU, DecodedCache("new", tmp_path, old.bytes + 10**4))
+    read(source, requests(photos))
+    assert source.cache.closed_because is None
+    assert [held.name for held in cached_collections(tmp_path)] == ["new"]
+
+
+def test_a_collection_without_a_name_is_counted_and_can_be_deleted(photos: Path, tmp_path: Path) -> None:
+    _, index, _ = filled(tmp_path, photos)
+    (index.parent / "about.json").write_bytes(b"")
+    (held,) = cached_collections(tmp_path)
+    assert held.name == index.parent.name
+    assert held.bytes > 10**5
+    assert delete_collection(held)
+
+
+def test_a_user_without_a_home_folder_has_a_cache_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("SELFTAUGHT_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert cache_root().parent == Path(tempfile.gettempdir())
 
 
 def test_two_processes_may_fill_one_cache(photos: Path, tmp_path: Path) -> None:
@@ -178,8 +350,9 @@ def test_a_killed_process_leaves_a_cache_that_can_be_used(photos: Path, tmp_path
     script = f"""
 import sys, time
 sys.path[:0] = {sys.path!r}
-from tests.data.test_decoded_cache import reader, requests
+from tests.data.test_decoded_cache import cache_space, reader, requests
 from pathlib import Path
+cache_space.free_space = lambda _: 10**12
 source = reader(Path({str(tmp_path)!r}))
 for number, batch in enumerate(source.read(requests(Path({str(photos)!r})))):
     if number == 2:
@@ -219,11 +392,11 @@ def test_the_place_and_the_limit_come_from_the_environment(tmp_path: Path, monke
     monkeypatch.setenv("SELFTAUGHT_CACHE", str(tmp_path))
     monkeypatch.setenv("SELFTAUGHT_CACHE_GB", "1.5")
     assert cache_root() == tmp_path
-    assert limit_of(tmp_path) == 1_500_000_000
+    assert cache_limit(tmp_path) == 1_500_000_000
     for wrong in ("much", "nan", "-1", "inf", "1e308"):
         monkeypatch.setenv("SELFTAUGHT_CACHE_GB", wrong)
         with pytest.raises(UsageError, match="SELFTAUGHT_CACHE_GB must be a number of gigabytes"):
-            limit_of(tmp_path)
+            cache_limit(tmp_path)
     monkeypatch.delenv("SELFTAUGHT_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
     assert cache_root() == tmp_path / "x" / "selftaught"

@@ -13,10 +13,10 @@ def list_collections() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from selftaught.data.decoded_cache import LIMIT, PLACE, cache_root, collections, limit_of
+    from selftaught.data import CACHE_LIMIT, CACHE_PLACE, cache_limit, cache_root, cached_collections
     from selftaught.errors import printable
 
-    root, found = cache_root(), collections()
+    root, found = cache_root(), cached_collections()
     if found:
         table = Table("images", box=None, pad_edge=False)
         for column in ("size", "last used"):
@@ -26,18 +26,19 @@ def list_collections() -> None:
             table.add_row(printable(held.name), f"{held.bytes / 1e9:.2f} GB", used)
         Console(soft_wrap=True).print(table)
     total = sum(held.bytes for held in found)
-    limit = f"of at most {limit_of(root) / 1e9:.0f} GB" if root.is_dir() else "so far"
-    print(f"{total / 1e9:.2f} GB {limit} in {printable(root)} ({PLACE} sets another place, {LIMIT} another limit)")
+    limit = f"of at most {cache_limit(root) / 1e9:.0f} GB" if root.is_dir() else "so far"
+    others = f"{CACHE_PLACE} sets another place, {CACHE_LIMIT} another limit"
+    print(f"{total / 1e9:.2f} GB {limit} in {printable(root)} ({others})")
 
 
 @app.command()
 def clear() -> None:
     """Delete all decoded images, but for those that a run is using. They are decoded again when needed."""
-    from selftaught.data.decoded_cache import cache_root, collections, delete
+    from selftaught.data import cache_root, cached_collections, delete_collection
     from selftaught.errors import SelftaughtError, printable
 
-    found = collections()
-    left = [held for held in found if not delete(held)]
+    found = cached_collections()
+    left = [held for held in found if not delete_collection(held)]
     gone = sum(held.bytes for held in found if held not in left)
     print(f"{gone / 1e9:.2f} GB deleted in {printable(cache_root())}")
     if left:

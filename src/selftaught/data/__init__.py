@@ -10,6 +10,18 @@ from selftaught.data.benchmarks import (
     find_benchmark,
     read_benchmark,
 )
+from selftaught.data.cache_space import (
+    LIMIT as CACHE_LIMIT,
+)
+from selftaught.data.cache_space import (
+    PLACE as CACHE_PLACE,
+)
+from selftaught.data.cache_space import (
+    cache_limit,
+    cache_root,
+    cached_collections,
+    delete_collection,
+)
 from selftaught.data.cached_reader import CachedReader
 from selftaught.data.crop_boxes import view_seed, view_seeds
 from selftaught.data.decoded_cache import DecodedCache
@@ -19,7 +31,7 @@ from selftaught.data.file_reader import FileReader, unreadable
 from selftaught.data.folder import ImageFolder, Skipped, check_skipped, find_images, joined, skipped_table
 from selftaught.data.images import from_array, identity, open_image, to_rgb
 from selftaught.data.labels import Level
-from selftaught.data.loader import available_cores
+from selftaught.data.loader import ReadersEnded, available_cores
 from selftaught.data.products import make_products
 from selftaught.data.requests import Batch, ImageReader, View, ViewRequest
 from selftaught.data.sources import absolute, open_images
@@ -27,6 +39,8 @@ from selftaught.data.views import Views
 
 __all__ = [
     "BENCHMARKS",
+    "CACHE_LIMIT",
+    "CACHE_PLACE",
     "SPLITS",
     "Advance",
     "Batch",
@@ -40,6 +54,7 @@ __all__ = [
     "ImageReader",
     "Level",
     "Packed",
+    "ReadersEnded",
     "Skipped",
     "SplitCheck",
     "View",
@@ -48,8 +63,12 @@ __all__ = [
     "absolute",
     "available_cores",
     "benchmark_of",
+    "cache_limit",
+    "cache_root",
+    "cached_collections",
     "check_benchmark",
     "check_skipped",
+    "delete_collection",
     "embed_files",
     "find_benchmark",
     "find_images",

@@ -11,7 +11,8 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from selftaught.data.crop_boxes import random_boxes
+from selftaught.data.augment import augment
+from selftaught.data.crop_boxes import scale_boxes
 from selftaught.data.decoded_cache import DecodedCache, Found
 from selftaught.data.device_crops import CropResizer, Packed
 from selftaught.data.folder import ImageFolder
@@ -40,11 +41,13 @@ class CachedReader:
     def __init__(self, views: Views, side: int, workers: int, device: torch.device, cache: DecodedCache) -> None:
         self.views, self.side, self.device, self.cache = views, side, device, cache
         self.crop_resizer = CropResizer()
-        self._center, self._short = f"center {views.use_size} of {views.resize}", f"short side {side}"
+        self._center = f"center {views.use_size} of {views.resize}"
+        self._short = f"short side {side}, long side at most {LONGEST} times that, drafts from {DRAFT} times that"
         self._loader = Loader(_Decoder(views, side), _collate, workers)
         self._known: dict[str, dict[str, int]] = {self._center: {}, self._short: {}}
         self._resident: dict[str, _Resident] = {}
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._late = False
 
     def prepare(self, images: ImageFolder, labeled: ImageFolder | None) -> None:
         """Find what is stored already; if that is not all, start the workers."""
@@ -54,6 +57,7 @@ class CachedReader:
             found = dict(zip(paths, self.cache.find(kind, paths), strict=True))
             self._known[kind] = {path: slot for path, slot in found.items() if slot >= 0}
             whole = whole and len(self._known[kind]) == len(found)
+        self._late = whole
         if not whole:
             self._loader.start()
 
@@ -89,7 +93,7 @@ class CachedReader:
             here = self._resident.get(kind)
             if known and (here is None or len(here.rows) != len(known)):
                 self._resident.pop(kind, None)
-                moved = _bring(self.cache, known, self.device)
+                moved = _move(self.cache, known, self.device)
                 if moved is not None:
                     self._resident[kind] = moved
 
@@ -102,40 +106,66 @@ class CachedReader:
                 rows = np.array([here.rows[request.path] for request in batch])
                 yield _Piece(batch, here.packed, rows, here.originals[rows], list(range(len(batch))), [], None)
                 continue
-            slots = self._find(kind, batch)
-            if min(slots) < 0:
+            piece = self._stored(batch, self._find(kind, batch))
+            if piece is None:
                 rest.left = chain([batch], rest.batches)
                 return
-            yield self._packed(batch, [self.cache.image(slot) for slot in slots], list(range(len(batch))), [])
+            yield piece
+
+    def _stored(self, batch: list[ViewRequest], slots: list[int]) -> "_Piece | None":
+        """A batch from the cache; None if images are not in it, or damaged there."""
+        if min(slots) < 0:
+            return None
+        sizes, originals = self.cache.sizes(slots)
+        packed = self._space(sizes)
+        read = [self.cache.read(slot, part) for slot, part in zip(slots, _parts(packed), strict=True)]
+        for request, good in zip(batch, read, strict=True):
+            if not good:
+                self._known[self._kind(batch)].pop(request.path, None)
+        if not all(read):
+            return None
+        return self._sent(batch, packed, originals, list(range(len(batch))), [])
 
     def _decoded(self, batches: Iterator[list[ViewRequest]]) -> Iterator["_Piece"]:
-        """Batches with images that are not cached yet: these are decoded by the workers, and stored."""
+        """Batches with images that are not cached yet, or are damaged: these are decoded by the workers, and stored."""
         waiting: deque[tuple[list[ViewRequest], list[int]]] = deque()
 
         def missing() -> Iterator[list[ViewRequest]]:
             for batch in batches:
-                slots = self._find(self._kind(batch), batch)
+                found = self._find(self._kind(batch), batch)
+                slots = [slot if slot >= 0 and self.cache.verify(slot) else -1 for slot in found]
                 waiting.append((batch, slots))
                 yield [request for request, slot in zip(batch, slots, strict=True) if slot < 0]
 
-        for stored, failures in self._loader.read(missing()):
+        # New processes may be started before training only.
+        for collated in (self._loader.read_here if self._late else self._loader.read)(missing()):
             batch, slots = waiting.popleft()
-            kind, new = self._kind(batch), iter(_split(stored))
-            failed = dict(failures)
-            absent = [position for position, slot in enumerate(slots) if slot < 0]
-            reasons = {position: failed[number] for number, position in enumerate(absent) if number in failed}
+            new = _split(collated)
             images: list[Found] = []
-            positions = [position for position in range(len(batch)) if position not in reasons]
-            for position in positions:
-                if slots[position] >= 0:
-                    images.append(self.cache.image(slots[position]))
+            positions: list[int] = []
+            failures: list[tuple[int, str]] = []
+            for position, (request, slot) in enumerate(zip(batch, slots, strict=True)):
+                found = self.cache.load(slot) if slot >= 0 else next(new)
+                if found is None:  # damaged since it was found
+                    (found,) = _split(next(self._loader.read_here([[request]])))
+                if isinstance(found, str):
+                    failures.append((position, found))
                     continue
-                image, stamp = next(new)
-                path = batch[position].path
-                self.cache.add(kind, path, image.pixels, image.original, stamp)
-                self._known[kind][path] = -1
-                images.append(image)
-            yield self._packed(batch, images, positions, list(reasons.items()))
+                if not isinstance(found, Found):
+                    found = self._store(request, *found)
+                images.append(found)
+                positions.append(position)
+            packed = self._space(np.array([image.pixels.shape[1::-1] for image in images], np.int64).reshape(-1, 2))
+            for image, part in zip(images, _parts(packed), strict=True):
+                part[:] = image.pixels.reshape(-1, 3)
+            originals = np.array([image.original for image in images], np.int64).reshape(-1, 2)
+            yield self._sent(batch, packed, originals, positions, failures)
+
+    def _store(self, request: ViewRequest, image: Found, stamp: tuple[int, int]) -> Found:
+        kind = self._kind([request])
+        self.cache.add(kind, request.path, image.pixels, image.original, stamp)
+        self._known[kind][request.path] = -1
+        return image
 
     def _find(self, kind: str, batch: list[ViewRequest]) -> list[int]:
         known = self._known[kind]
@@ -144,27 +174,29 @@ class CachedReader:
         known.update({path: slot for path, slot in found.items() if slot >= 0})
         return [known.get(request.path, -1) for request in batch]
 
-    def _packed(
-        self, batch: list[ViewRequest], images: list[Found], positions: list[int], failures: list[tuple[int, str]]
-    ) -> "_Piece":
-        sizes = np.array([image.pixels.shape[1::-1] for image in images], np.int64).reshape(-1, 2)
+    def _space(self, sizes: np.ndarray) -> Packed:
+        """Memory for images of these sizes, on the host."""
         counts = sizes.prod(1)
         pixels = torch.empty(int(counts.sum()), 3, dtype=torch.uint8, pin_memory=self._stream is not None)
-        starts = counts.cumsum() - counts
-        flat = pixels.numpy()
-        for image, start, count in zip(images, starts.tolist(), counts.tolist(), strict=True):
-            flat[start : start + count] = image.pixels.reshape(-1, 3)
-        originals = np.array([image.original for image in images], np.int64).reshape(-1, 2)
+        return Packed(pixels, counts.cumsum() - counts, sizes)
+
+    def _sent(
+        self,
+        batch: list[ViewRequest],
+        packed: Packed,
+        originals: np.ndarray,
+        positions: list[int],
+        failures: list[tuple[int, str]],
+    ) -> "_Piece":
+        """A batch on its way to the device."""
         event = None
         if self._stream is not None:
             with torch.cuda.stream(self._stream):
-                pixels = pixels.to(self.device, non_blocking=True)
+                packed = packed._replace(pixels=packed.pixels.to(self.device, non_blocking=True))
                 event = self._stream.record_event()
-        elif self.device.type != "cpu":
-            pixels = pixels.to(self.device)
-        return _Piece(
-            batch, Packed(pixels, starts, sizes), np.arange(len(images)), originals, positions, failures, event
-        )
+        else:
+            packed = packed._replace(pixels=packed.pixels.to(self.device))
+        return _Piece(batch, packed, np.arange(len(positions)), originals, positions, failures, event)
 
     def _finish(self, piece: "_Piece") -> Batch:
         """Cut the views of a batch."""
@@ -177,19 +209,14 @@ class CachedReader:
         if not piece.positions:
             empty = torch.empty(0, 1, 3, 1, 1, dtype=torch.uint8, device=self.device)
             return Batch(empty, [], piece.failures)
-        if view == "random":
-            seeds = np.array([piece.batch[position].seed for position in piece.positions], np.uint64)
-            boxes, flips = random_boxes(piece.originals, seeds, self.views.crop_scale)
-            boxes = _scaled(boxes, piece.originals, piece.packed.sizes[piece.rows])
-            count, size = boxes.shape[1], self.views.size
-        else:
-            whole = piece.packed.sizes[piece.rows]
-            boxes = np.concatenate([np.zeros_like(whole), whole], 1)[:, None]
-            flips = np.zeros((len(whole), 1), bool)
-            count, size = 1, self.views.use_size if view == "center" else self.views.squash
+        seeds = np.array([piece.batch[position].seed for position in piece.positions], np.uint64)
+        boxes, flips, size = self.views.cuts(view, piece.originals, seeds)
+        boxes = scale_boxes(boxes, piece.originals, piece.packed.sizes[piece.rows])
+        count = boxes.shape[1]
         rows = np.repeat(piece.rows, count)
         images = self.crop_resizer(piece.packed, rows, boxes.reshape(-1, 4), flips.reshape(-1), size)
-        return Batch(images.unflatten(0, (-1, count)), piece.positions, piece.failures)
+        batch = Batch(images.unflatten(0, (-1, count)), piece.positions, piece.failures)
+        return augment(batch, piece.batch, self.views)
 
     def _kind(self, batch: list[ViewRequest]) -> str:
         return self._center if batch[0].view == "center" else self._short
@@ -224,8 +251,8 @@ class _Resident(NamedTuple):
     rows: dict[str, int]
 
 
-def _bring(cache: DecodedCache, known: dict[str, int], device: torch.device) -> _Resident | None:
-    """All known images onto the device, in blocks through pinned memory; None if they do not fit."""
+def _move(cache: DecodedCache, known: dict[str, int], device: torch.device) -> _Resident | None:
+    """All known images onto the device, in blocks through pinned memory; None if they do not fit or one is damaged."""
     paths = [path for path, slot in known.items() if slot >= 0]
     if len(paths) < len(known):
         return None
@@ -242,18 +269,19 @@ def _bring(cache: DecodedCache, known: dict[str, int], device: torch.device) -> 
         if filled + count > len(block):
             pixels[begin : begin + filled] = block[:filled]
             begin, filled = begin + filled, 0
-        flat[filled : filled + count] = cache.image(known[path]).pixels.reshape(-1, 3)
+        if not cache.read(known[path], flat[filled : filled + count]):
+            del known[path]
+            return None
         filled += count
     pixels[begin : begin + filled] = block[:filled]
     return _Resident(Packed(pixels, starts, sizes), originals, {path: row for row, path in enumerate(paths)})
 
 
-def _scaled(boxes: np.ndarray, originals: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Boxes in the original images as boxes in the stored ones, at least one pixel wide and high."""
-    scale = np.tile(sizes / originals, 2)[:, None]
-    scaled = np.rint(boxes * scale).astype(np.int64)
-    first = np.minimum(scaled[:, :, :2], sizes[:, None] - 1)
-    return np.concatenate([first, np.maximum(scaled[:, :, 2:], first + 1)], 2)
+def _parts(packed: Packed) -> Iterator[np.ndarray]:
+    """The pixels of each image, pixels×3."""
+    flat = packed.pixels.numpy()
+    for start, count in zip(packed.starts.tolist(), packed.sizes.prod(1).tolist(), strict=True):
+        yield flat[start : start + count]
 
 
 def shrink(image: Image.Image, side: int) -> Image.Image:
@@ -293,22 +321,24 @@ class _Collated(NamedTuple):
     """Decoded images side by side: one tensor is one transfer between processes."""
 
     pixels: Tensor
-    table: list[tuple[int, int, tuple[int, int], tuple[int, int]]]
-    """Width, height, original size and stamp of each."""
+    table: list[tuple[int, int, tuple[int, int], tuple[int, int]] | str]
+    """Width, height, original size and stamp of each, or why there is none."""
 
 
-def _collate(results: Sequence[_Stored | str]) -> tuple[_Collated, list[tuple[int, str]]]:
-    good = [result for result in results if not isinstance(result, str)]
-    flat = [pixels.reshape(-1, 3) for pixels, _, _ in good]
+def _collate(results: Sequence[_Stored | str]) -> _Collated:
+    flat = [result[0].reshape(-1, 3) for result in results if not isinstance(result, str)]
     pixels = torch.from_numpy(np.concatenate(flat)) if flat else torch.empty(0, 3, dtype=torch.uint8)
-    table = [(pixels.shape[1], pixels.shape[0], original, stamp) for pixels, original, stamp in good]
-    failures = [(number, result) for number, result in enumerate(results) if isinstance(result, str)]
-    return _Collated(pixels, table), failures
+    return _Collated(pixels, [r if isinstance(r, str) else (*r[0].shape[1::-1], *r[1:]) for r in results])
 
 
-def _split(collated: _Collated) -> Iterator[tuple[Found, tuple[int, int]]]:
+def _split(collated: _Collated) -> Iterator[tuple[Found, tuple[int, int]] | str]:
+    """Each image and its stamp, or why there is none."""
     flat, start = collated.pixels.numpy(), 0
-    for width, height, original, stamp in collated.table:
+    for row in collated.table:
+        if isinstance(row, str):
+            yield row
+            continue
+        width, height, original, stamp = row
         count = width * height
         yield Found(flat[start : start + count].reshape(height, width, 3), original), stamp
         start += count

@@ -47,6 +47,30 @@ def random_boxes(
     return boxes, u[:, :, 0] < 0.5
 
 
+def whole_boxes(sizes: np.ndarray) -> np.ndarray:
+    """One box around each image, n×1×4.
+
+    Example:
+        >>> whole_boxes(np.array([[100, 60]])).tolist()
+        [[[0, 0, 100, 60]]]
+    """
+    return np.concatenate([np.zeros_like(sizes), sizes], 1)[:, None]
+
+
+def scale_boxes(boxes: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Boxes of images (n×views×4) in the same images at another size, at least one pixel wide and high.
+
+    ``before``, ``after``: n×2, width and height.
+
+    Example:
+        >>> scale_boxes(np.array([[[10, 20, 30, 21]]]), np.array([[100, 60]]), np.array([[50, 30]])).tolist()
+        [[[5, 10, 15, 11]]]
+    """
+    scaled = np.rint(boxes * np.tile(after / before, 2)[:, None]).astype(np.int64)
+    first = np.minimum(scaled[:, :, :2], after[:, None] - 1)
+    return np.concatenate([first, np.maximum(scaled[:, :, 2:], first + 1)], 2)
+
+
 def uniforms(seeds: np.ndarray, count: int) -> np.ndarray:
     """n×count numbers within [0, 1), each row from its seed: SplitMix64, for many seeds at once.
 

@@ -2,28 +2,26 @@
 
 A collection of images has a folder of its own, with segments in it: a file of pixels and a file of fixed-size records.
 A process only ever appends to a segment that it began itself, pixels first, so that no lock is needed and a kill at any
-moment leaves nothing worse than pixels without a record.
+moment leaves nothing worse than pixels without a record. Nothing read is trusted: a checksum covers the record and its
+pixels, and what is damaged, cut or gone counts as not stored.
 """
 
 import hashlib
-import json
 import os
-import shutil
+import stat
+import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
+from selftaught.data.cache_space import LIMIT, cache_root, claim_collection, make_room
 from selftaught.data.images import identity
-from selftaught.errors import ImageError, UsageError
-
-try:
-    import fcntl
-except ImportError:  # Windows has other locks; there, what is in use cannot be deleted anyway
-    fcntl = None  # type: ignore[assignment]
+from selftaught.errors import ImageError
 
 RECORD = np.dtype(
     [
@@ -35,15 +33,16 @@ RECORD = np.dtype(
         ("height", "<i4"),
         ("original_width", "<i4"),
         ("original_height", "<i4"),
+        ("checksum", "<u4"),
     ]
 )
-FORMAT = 1
-ABOUT = "about.json"
-PLACE, LIMIT = "SELFTAUGHT_CACHE", "SELFTAUGHT_CACHE_GB"
-"""Environment variables: the folder of the cache, and how large it may grow."""
-MOST_GB = 1e9
-FREE = 2**30
-"""What is left free on the disk in any case."""
+FORMAT = 2
+"""Of the files, and of what is stored in them: another version of either has collections of its own."""
+LONGEST_SIDE = 2**20
+MEASURED_EVERY = 8 * 2**20
+"""Bytes that are stored before the space on the disk is measured again; near the limit fewer."""
+OPEN_FILES = 64
+UNKNOWN, GOOD, BAD = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Found:
     """An image in the cache."""
 
     pixels: np.ndarray
-    """uint8 height×width×3, mapped from the disk."""
+    """uint8 height×width×3."""
     original: tuple[int, int]
     """Width and height before it was made smaller."""
 
@@ -61,57 +60,58 @@ class DecodedCache:
 
     def __init__(self, collection: str, root: Path | None = None, limit: int | None = None) -> None:
         """``collection``: what the images have in common, such as their folder; it names the cache's folder."""
-        root = cache_root() if root is None else root
+        self.root, self.collection, self.limit = cache_root() if root is None else root, collection, limit
         name = f"{FORMAT}\0{collection}".encode("utf-8", "surrogateescape")
-        self.folder = root / hashlib.blake2b(name, digest_size=8).hexdigest()
+        self.folder = self.root / hashlib.blake2b(name, digest_size=8).hexdigest()
         self.closed_because: str | None = None
         """Why nothing more is stored, if so."""
-        self._state: list[tuple[str, int]] = []
-        self._pixels: list[np.ndarray] = []
-        self._segments = np.empty(0, np.int32)
+        self._sizes: list[tuple[Path, int, int]] = []  # of each segment: its index, and the bytes of it and its pixels
+        self._states: dict[Path, np.ndarray] = {}  # of each segment's records: whether the checksum holds
+        self._files: dict[Path, FileIO] = {}
         self._records = np.empty(0, RECORD)
+        self._places = np.empty((0, 2), np.int32)  # of each record: its segment, and its row there
         self._writing: tuple[BinaryIO, BinaryIO] | None = None
-        self._waiting: list[tuple[int, ...]] = []
-        self._written = 0
-        self._lock: BinaryIO | None = None
+        self._waiting: list[bytes] = []
+        self._written = self._room = self._allowance = 0
+        self._claim: int | None = None
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            about = {"format": FORMAT, "collection": collection}
-            (self.folder / ABOUT).write_text(json.dumps(about), "utf-8", "surrogateescape")  # its time is the last use
-            self._lock = (self.folder / ABOUT).open("rb")
-            if fcntl is not None:
-                fcntl.flock(self._lock, fcntl.LOCK_SH)  # a process that makes room leaves this one alone
-            self._room = _make_room(root, self.folder, limit)
-            self.refresh()
+            self._claim = claim_collection(self.folder, collection)
+            self._measure(0)
         except OSError as error:
             self._stop(error)
+        self.refresh()
 
     def refresh(self) -> bool:
         """Take in what was added since the last time, by this process or another; false if nothing was."""
         self.flush()
-        files = [file for file in sorted(self.folder.glob("*.index")) if file.with_suffix(".pixels").exists()]
-        state = [(file.name, file.stat().st_size) for file in files]
-        if state == self._state:
+        before = {index: (records, pixels) for index, records, pixels in self._sizes}
+        sizes = [(index, *found) for index in sorted(self.folder.glob("*.index")) if (found := _segment_sizes(index))]
+        if self._writing is not None and Path(self._writing[1].name) not in {index for index, *_ in sizes}:
+            self._end_segment()  # somebody deleted it: what is added to it would never be found
+        if sizes == self._sizes:
             return False
-        self._state = state
-        records, segments, self._pixels = [], [], []
-        for number, file in enumerate(files):
-            content = file.read_bytes()
-            found = np.frombuffer(content[: len(content) // RECORD.itemsize * RECORD.itemsize], RECORD)
-            place = file.with_suffix(".pixels")
-            size = place.stat().st_size
-            ends = found["start"] + 3 * found["width"].astype(np.int64) * found["height"]
-            records.append(found[ends <= size])
-            segments.append(np.full(len(records[-1]), number, np.int32))
-            self._pixels.append(np.memmap(place, np.uint8, "r") if size else np.empty(0, np.uint8))
-        if records:
-            table, places = np.concatenate(records), np.concatenate(segments)
-            order = table["key"].argsort(kind="stable")
-            self._records, self._segments = table[order], places[order]
+        tables, places, kept = [np.empty(0, RECORD)], [np.empty((0, 2), np.int32)], {}
+        for number, (index, records, pixels) in enumerate(sizes):
+            table = _read_records(index)
+            rows = np.flatnonzero(_possible(table, pixels))
+            states = np.zeros(len(table), np.uint8)
+            if index in before and records >= before[index][0] and pixels >= before[index][1]:
+                known = self._states[index][: len(table)]
+                states[: len(known)] = known
+            kept[index] = states
+            tables.append(table[rows])
+            places.append(np.stack([np.full(len(rows), number), rows], 1).astype(np.int32))
+        self._sizes, self._states = sizes, kept
+        table = np.concatenate(tables)
+        order = table["key"].argsort(kind="stable")
+        self._records, self._places = table[order], np.concatenate(places)[order]
         return True
 
     def find(self, kind: str, paths: Sequence[str]) -> list[int]:
-        """Where each image is, as a number for :meth:`image`; -1 if it is not there or the file has changed."""
+        """Where each image is, as a number for :meth:`read`; -1 if it is not there or the file has changed.
+
+        ``kind``: how the image was decoded and made smaller, with all that its pixels depend on.
+        """
         if not len(self._records):
             return [-1] * len(paths)
         keys = np.array([_key(kind, path) for path in paths], np.uint64)
@@ -119,11 +119,31 @@ class DecodedCache:
         places = zip(paths, first.tolist(), last.tolist(), strict=True)
         return [self._newest(path, low, high) for path, low, high in places]
 
-    def image(self, slot: int) -> Found:
+    def read(self, slot: int, pixels: np.ndarray) -> bool:
+        """Read an image into ``pixels``, uint8 and as many as it has; false if it is damaged: it must be decoded again.
+
+        The checksum is compared when a process first reads an image.
+        """
         record = self._records[slot]
-        start, width, height = (int(record[name]) for name in ("start", "width", "height"))
-        pixels = self._pixels[self._segments[slot]][start : start + 3 * width * height].reshape(height, width, 3)
-        return Found(pixels, (int(record["original_width"]), int(record["original_height"])))
+        segment, row = self._places[slot].tolist()
+        index = self._sizes[segment][0]
+        states = self._states[index]
+        good = states[row] != BAD and self._read_at(index.with_suffix(".pixels"), int(record["start"]), pixels)
+        if good and states[row] == UNKNOWN:
+            good = _checksum(record, pixels) == record["checksum"]
+        states[row] = GOOD if good else BAD
+        return good
+
+    def verify(self, slot: int) -> bool:
+        """Whether an image is not damaged, as far as this process knows; one that it has not read yet is read."""
+        segment, row = self._places[slot].tolist()
+        return bool(self._states[self._sizes[segment][0]][row] == GOOD) or self.load(slot) is not None
+
+    def load(self, slot: int) -> Found | None:
+        """An image with memory of its own; None if it is damaged."""
+        (size,), (original,) = self.sizes([slot])
+        pixels = np.empty((size[1], size[0], 3), np.uint8)
+        return Found(pixels, (int(original[0]), int(original[1]))) if self.read(slot, pixels) else None
 
     def sizes(self, slots: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """Width and height of each image as it is stored, and as it was: n×2 each."""
@@ -139,16 +159,21 @@ class DecodedCache:
         if self.closed_because is not None:
             return
         try:
+            if pixels.nbytes > self._allowance:
+                self._measure(pixels.nbytes)
             if pixels.nbytes > self._room:
                 self.closed_because = f"it has reached its limit ({LIMIT} sets another)"
                 return
-            self._writing = self._writing or self._begin()
-            self._writing[0].write(np.ascontiguousarray(pixels).data)
+            self._writing = self._writing or self._begin_segment()
+            pixels = np.ascontiguousarray(pixels)
             height, width = pixels.shape[:2]
-            record = (_key(kind, path), *stamp, self._written, width, height, *original)
+            record = np.array((_key(kind, path), *stamp, self._written, width, height, *original, 0), RECORD)
+            record["checksum"] = _checksum(record, pixels)
+            self._writing[0].write(pixels.data)
             self._written += pixels.nbytes
             self._room -= pixels.nbytes + RECORD.itemsize
-            self._waiting.append(record)
+            self._allowance -= pixels.nbytes
+            self._waiting.append(record.tobytes())
             if len(self._waiting) >= 256:
                 self.flush()
         except OSError as error:
@@ -161,7 +186,7 @@ class DecodedCache:
         data, index = self._writing
         try:
             data.flush()
-            index.write(np.array(self._waiting, RECORD).tobytes())
+            index.write(b"".join(self._waiting))
             index.flush()
             self._waiting.clear()
         except OSError as error:
@@ -169,10 +194,11 @@ class DecodedCache:
 
     def close(self) -> None:
         self.flush()
-        for file in (*(self._writing or ()), self._lock):
-            if file is not None:
-                file.close()
-        self._writing = self._lock = None
+        self._end_segment()
+        self._close_files()
+        if self._claim is not None:
+            os.close(self._claim)
+        self._claim = None
 
     def _newest(self, path: str, low: int, high: int) -> int:
         if low == high:
@@ -182,88 +208,90 @@ class DecodedCache:
         except ImageError:
             return -1
         for slot in range(high - 1, low - 1, -1):
+            segment, row = self._places[slot].tolist()
+            if self._states[self._sizes[segment][0]][row] == BAD:
+                continue
             if (self._records["bytes"][slot], self._records["changed"][slot]) == now:
                 return slot
         return -1
 
-    def _begin(self) -> tuple[BinaryIO, BinaryIO]:
-        name = f"{len(self._pixels):04d}-{os.getpid()}-{os.urandom(3).hex()}"
+    def _read_at(self, path: Path, start: int, pixels: np.ndarray) -> bool:
+        """Read bytes of a file; false if there are not as many. Mapped memory would end the process where some miss."""
+        try:
+            if path not in self._files:
+                if len(self._files) >= OPEN_FILES:
+                    self._close_files()
+                self._files[path] = path.open("rb", buffering=0)
+            self._files[path].seek(start)
+            return self._files[path].readinto(pixels.data.cast("B")) == pixels.nbytes
+        except OSError:
+            return False
+
+    def _measure(self, need: int) -> None:
+        """Find out how much may be stored: other processes and runs share the limit."""
+        if self._writing is not None:
+            self._writing[0].flush()
+        self._room = make_room(self.root, self.folder, need, self.limit)
+        self._allowance = min(MEASURED_EVERY, self._room // 8)
+
+    def _begin_segment(self) -> tuple[BinaryIO, BinaryIO]:
+        if not self.folder.is_dir():
+            if self._claim is not None:
+                os.close(self._claim)
+            self._claim = claim_collection(self.folder, self.collection)
+        self._written = 0
+        name = f"{len(self._sizes):04d}-{os.getpid()}-{os.urandom(3).hex()}"
         return (self.folder / f"{name}.pixels").open("wb"), (self.folder / f"{name}.index").open("wb")
 
-    def _stop(self, error: OSError) -> None:
-        self.closed_because = f"{self.folder}: {error.strerror or error}"
+    def _end_segment(self) -> None:
         with suppress(OSError):
             for file in self._writing or ():
                 file.close()
         self._writing = None
+        self._waiting.clear()
+
+    def _close_files(self) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def _stop(self, error: OSError) -> None:
+        self.closed_because = f"{self.folder}: {error.strerror or error}"
+        self._end_segment()
 
 
-def cache_root() -> Path:
-    """The folder of the cache: ``$SELFTAUGHT_CACHE``, or "selftaught" where the system keeps caches."""
-    if place := os.environ.get(PLACE):
-        return Path(place)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "selftaught"
-
-
-@dataclass(frozen=True)
-class Collection:
-    """What the cache holds of one collection."""
-
-    name: str
-    folder: Path
-    bytes: int
-    used: float
-    """When it was last used, as a time stamp."""
-
-
-def collections(root: Path | None = None) -> list[Collection]:
-    """What is in the cache, the last used first."""
-    found = []
-    for about in (cache_root() if root is None else root).glob(f"*/{ABOUT}"):
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            name = json.loads(about.read_text("utf-8", "surrogateescape"))["collection"]
-            size = sum(file.stat().st_size for file in about.parent.iterdir())
-            found.append(Collection(name, about.parent, size, about.stat().st_mtime))
-    return sorted(found, key=lambda collection: -collection.used)
-
-
-def delete(collection: Collection) -> bool:
-    """Delete a collection from the cache; false if a process is using it."""
+def _segment_sizes(index: Path) -> tuple[int, int] | None:
+    """The bytes of a segment's two files; None if they are not both there."""
     try:
-        with (collection.folder / ABOUT).open("rb") as lock:
-            if fcntl is not None:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(collection.folder)
+        found = [path.stat() for path in (index, index.with_suffix(".pixels"))]
     except OSError:
-        return False
-    return True
+        return None
+    regular = all(stat.S_ISREG(status.st_mode) for status in found)
+    return (found[0].st_size, found[1].st_size) if regular else None
 
 
-def limit_of(root: Path) -> int:
-    """How many bytes the cache may take: as asked for, or else half of what it has and what is free."""
-    asked = os.environ.get(LIMIT)
-    if asked is not None:
-        gigabytes = -1.0
-        with suppress(ValueError):
-            gigabytes = float(asked)
-        if not 0 <= gigabytes < MOST_GB:
-            raise UsageError(f"{LIMIT} must be a number of gigabytes, 0 to keep nothing, but is {asked!r}")
-        return int(gigabytes * 1e9)
-    held = sum(collection.bytes for collection in collections(root))
-    return (held + shutil.disk_usage(root).free) // 2
+def _read_records(index: Path) -> np.ndarray:
+    """The records of a segment that are there as a whole."""
+    try:
+        content = index.read_bytes()
+    except OSError:
+        content = b""
+    return np.frombuffer(content[: len(content) // RECORD.itemsize * RECORD.itemsize], RECORD)
 
 
-def _make_room(root: Path, own: Path, limit: int | None) -> int:
-    """How many bytes may be added, after deleting what was not used for longest, if the cache is over its limit."""
-    limit = limit_of(root) if limit is None else limit
-    held = collections(root)
-    total = sum(collection.bytes for collection in held)
-    for collection in reversed(held):
-        if total <= limit:
-            break
-        if collection.folder != own and delete(collection):
-            total -= collection.bytes
-    return min(limit - total, shutil.disk_usage(root).free - FREE)
+def _possible(records: np.ndarray, size: int) -> np.ndarray:
+    """Which records can be of images within so many bytes of pixels."""
+    possible: np.ndarray = records["start"] >= 0
+    for name in ("width", "height", "original_width", "original_height"):
+        possible &= records[name] > 0
+    possible &= (records["width"] <= LONGEST_SIDE) & (records["height"] <= LONGEST_SIDE)
+    possible &= 3 * records["width"].astype(np.int64) * records["height"] <= size - records["start"]
+    return possible
+
+
+def _checksum(record: np.ndarray, pixels: np.ndarray) -> int:
+    """Of an image's record, all but its last field, and of its pixels."""
+    return zlib.crc32(pixels.data, zlib.crc32(record.tobytes()[:-4]))
 
 
 def _key(kind: str, path: str) -> int:

@@ -1,4 +1,4 @@
-"""Many crops of many images, resized with antialiasing at once, on the device where the pixels are."""
+"""Crops of images, resized with antialiasing on the device where the pixels are: one by one on a CPU, else at once."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -62,17 +62,21 @@ class CropResizer:
         return views[0] if len(views) == 1 else torch.cat(views)
 
 
+def resize_crop(pixels: Tensor, flip: bool, size: int) -> Tensor:
+    """A view of a crop, uint8 height×width×3 → 3×size×size, on a CPU: torch's own kernel for 8 bits."""
+    view = F.interpolate(pixels.permute(2, 0, 1)[None], (size, size), mode="bilinear", antialias=True)[0]
+    return view.flip(2) if flip else view
+
+
 def _one_by_one(packed: Packed, which: np.ndarray, boxes: np.ndarray, flips: np.ndarray, size: int) -> Tensor:
-    # On a CPU torch's own kernel for 8 bits is faster than products with mostly empty matrices.
+    # On a CPU this is faster than products with mostly empty matrices.
     views = torch.empty(len(which), 3, size, size, dtype=torch.uint8)
     for row, (image, box, flip) in enumerate(zip(which.tolist(), boxes.tolist(), flips.tolist(), strict=True)):
         left, top, right, bottom = box
         width, height = packed.sizes[image].tolist()
         start = int(packed.starts[image])
         pixels = packed.pixels[start : start + width * height].view(height, width, 3)
-        crop = pixels[top:bottom, left:right].permute(2, 0, 1)[None]
-        view = F.interpolate(crop, (size, size), mode="bilinear", antialias=True)[0]
-        views[row] = view.flip(2) if flip else view
+        views[row] = resize_crop(pixels[top:bottom, left:right], flip, size)
     return views
 
 

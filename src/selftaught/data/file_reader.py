@@ -1,11 +1,13 @@
 """Image files → batches of uint8 views, every file read anew for every view."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from selftaught.data.augment import augment
 from selftaught.data.folder import ImageFolder, Skipped
 from selftaught.data.images import open_image
 from selftaught.data.loader import Loader
@@ -19,14 +21,24 @@ CHECKED_AT_ONCE = 32
 class FileReader:
     """Reads every file anew for every view of it: the reference for the faster :class:`CachedReader`."""
 
-    def __init__(self, views: Views, workers: int = 0, pin_memory: bool = False) -> None:
-        self._loader = Loader(_Decoder(views), _collate, workers, pin_memory)
+    def __init__(self, views: Views, workers: int = 0, device: torch.device | str = "cpu") -> None:
+        self.views, self.device = views, torch.device(device)
+        self._loader = Loader(_Decoder(views), _collate, workers, pin_memory=self.device.type == "cuda")
 
     def prepare(self, images: ImageFolder, labeled: ImageFolder | None) -> None:  # noqa: ARG002
         self._loader.start()
 
     def read(self, batches: Iterable[list[ViewRequest]]) -> Iterator[Batch]:
-        return self._loader.read(batches)
+        asked: deque[list[ViewRequest]] = deque()
+
+        def noted() -> Iterator[list[ViewRequest]]:
+            for requests in batches:
+                asked.append(requests)
+                yield requests
+
+        for batch in self._loader.read(noted()):
+            here = batch._replace(images=batch.images.to(self.device, non_blocking=True))
+            yield augment(here, asked.popleft(), self.views)
 
     def close(self) -> None:
         self._loader.close()

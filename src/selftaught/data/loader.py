@@ -1,16 +1,29 @@
 """Worker processes that answer batches of requests, in order, and serve every pass of a run."""
 
+import multiprocessing
 import os
 import signal
+import threading
+import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from selftaught.data.requests import ViewRequest
+from selftaught.errors import SelftaughtError
 
 T = TypeVar("T")
+FEWER = "use fewer of them (--set workers=N)"
+WHY = {-9: "most likely because the memory ran out", -7: "most likely because the shared memory (/dev/shm) ran out"}
+"""By the exit code of a process that a signal ended: SIGKILL, SIGBUS."""
+
+
+class ReadersEnded(SelftaughtError, RuntimeError):
+    """The processes that read images cannot be started, or the system ended one of them."""
 
 
 class Loader(Generic[T]):
@@ -19,21 +32,46 @@ class Loader(Generic[T]):
     def __init__(
         self, dataset: Dataset[Any], collate: Callable[[list[Any]], T], workers: int, pin_memory: bool = False
     ) -> None:
+        self.workers = workers
         self._requests: Iterable[list[ViewRequest]] = ()
-        self._loader: DataLoader[Any] = DataLoader(
-            dataset,
-            batch_sampler=_Forward(self),
-            num_workers=workers,
-            persistent_workers=workers > 0,
-            pin_memory=pin_memory,
-            collate_fn=collate,
-            worker_init_fn=_ignore_interrupts,
-            generator=torch.Generator(),  # or each pass would draw from the global random state
-        )
+        with _no_advice():
+            self._loader: DataLoader[Any] = DataLoader(
+                dataset,
+                batch_sampler=_Forward(self),
+                num_workers=workers,
+                persistent_workers=workers > 0,
+                pin_memory=pin_memory,
+                collate_fn=collate,
+                worker_init_fn=_ignore_interrupts,
+                generator=torch.Generator(),  # or each pass would draw from the global random state
+            )
 
     def read(self, requests: Iterable[list[ViewRequest]]) -> Iterator[T]:
+        """The answers in order.
+
+        Raises:
+            ReadersEnded: if workers cannot be started, or one was ended from outside.
+        """
         self._requests = requests
-        yield from self._loader
+        answers = self._begin()
+        while True:
+            try:
+                answer = next(answers)
+            except StopIteration:
+                return
+            except (RuntimeError, OSError, EOFError):
+                if code := self._exit_code():
+                    how = WHY.get(code, f"by signal {-code}" if code < 0 else f"with exit code {code}")
+                    raise ReadersEnded(
+                        f"the system ended a process that reads images, {how}: {FEWER}, or free some memory"
+                    ) from None
+                raise
+            yield answer
+
+    def read_here(self, requests: Iterable[list[ViewRequest]]) -> Iterator[T]:
+        """The answers in order, without workers."""
+        collate = self._loader.collate_fn
+        return (collate([self._loader.dataset[request] for request in batch]) for batch in requests)
 
     def start(self) -> None:
         """Start the workers now: later, other threads might hold locks that a new process would wait for forever."""
@@ -46,11 +84,29 @@ class Loader(Generic[T]):
         if iterator is not None:
             workers = list(getattr(iterator, "_workers", ()))
             iterator._shutdown_workers()  # type: ignore[attr-defined]
-            for worker in workers:
-                if worker.is_alive():  # stuck, and deaf to signals: Python would wait for it at its end
-                    worker.kill()
-                    worker.join()
+            _kill(workers)  # one may be stuck, and deaf to signals: Python would wait for it at its end
             self._loader._iterator = None
+
+    def _begin(self) -> Iterator[T]:
+        """Begin a pass; the first one starts the workers."""
+        if not self.workers or self._loader._iterator is not None:
+            return iter(self._loader)
+        before = multiprocessing.active_children()
+        try:
+            with _undisturbed(), _no_advice():
+                return iter(self._loader)
+        except (OSError, RuntimeError) as error:
+            _kill([child for child in multiprocessing.active_children() if child not in before])
+            _forget_half_begun(error)
+            reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+            raise ReadersEnded(f"cannot start {self.workers} processes that read images ({reason}): {FEWER}") from None
+
+    def _exit_code(self) -> int:
+        """The exit code of a worker that ended, 0 if there is none."""
+        workers = getattr(self._loader._iterator, "_workers", ())
+        for worker in workers:
+            worker.join(0.1)
+        return next((worker.exitcode for worker in workers if worker.exitcode), 0)
 
 
 def available_cores() -> int:
@@ -66,6 +122,48 @@ class _Forward:
 
     def __iter__(self) -> Iterator[list[ViewRequest]]:
         return iter(self.loader._requests)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Within, new processes begin deaf to interrupts, and torch's reaction to the end of a process is not installed.
+
+    That one raises an error anywhere in the program, whatever it is doing; :meth:`Loader.read` notices the end too.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    reaction = signal.getsignal(signal.SIGCHLD)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGCHLD, reaction or signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@contextmanager
+def _no_advice() -> Iterator[None]:
+    """Within, torch does not warn of more workers than cores, which a network folder may well need."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This DataLoader will create")
+        yield
+
+
+def _forget_half_begun(error: BaseException) -> None:
+    """Keep torch from shutting down what it did not finish to begin: that fails when the object is deleted."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        begun = frame.f_locals.get("self")
+        if begun is not None and hasattr(begun, "_workers_done_event"):
+            begun._shutdown = True
+
+
+def _kill(processes: Iterable[Any]) -> None:
+    for process in processes:
+        if process.is_alive():
+            process.kill()
+            with suppress(OSError):
+                process.join()
 
 
 def _ignore_interrupts(_: int) -> None:

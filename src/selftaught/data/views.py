@@ -1,55 +1,80 @@
 """What the network gets to see of an image: random views to learn from, fixed ones to embed."""
 
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from selftaught.data.crop_boxes import random_boxes
+from selftaught.data.crop_boxes import random_boxes, whole_boxes
+from selftaught.data.device_crops import resize_crop
 from selftaught.data.requests import View
 
-BILINEAR = Image.Resampling.BILINEAR
+
+class Cuts(NamedTuple):
+    """Where the views of n images lie in them."""
+
+    boxes: np.ndarray
+    """n×views×4 integers: left, top, right, bottom."""
+    flips: np.ndarray
+    """n×views: which to mirror."""
+    size: int
+    """Height and width of a view."""
 
 
+@dataclass(frozen=True)
 class Views:
-    """Turns an RGB image into uint8 views.
+    """How uint8 views are made of RGB images.
 
     - "center": short side to ``resize``, center crop of ``use_size``: how a finished model sees an image.
     - "squash": the whole image, squashed to ``squash``×``squash``: how neighbors for batches are found.
-    - "random": two random crops, resized to ``size``×``size``, flipped or not, as ``seed`` alone decides: what training
-      sees.
+    - "random": two random crops, resized to ``size``×``size``, flipped or not, as the seed alone decides: what training
+      sees. With ``color`` a reader also changes their colors, see ``augment``.
     """
 
-    def __init__(
-        self,
-        size: int,
-        resize: int,
-        squash: int,
-        crop_scale: tuple[float, float] = (0.16, 1.0),
-        use_size: int | None = None,
-    ) -> None:
-        self.size, self.resize, self.squash, self.crop_scale = size, resize, squash, crop_scale
-        self.use_size = use_size or size
+    size: int
+    resize: int
+    squash: int
+    crop_scale: tuple[float, float] = (0.16, 1.0)
+    use_size: int = 0
+    """As ``size`` if 0."""
+    color: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "use_size", self.use_size or self.size)
 
     def __call__(self, image: Image.Image, view: View, seed: int = 0) -> Tensor:
         """uint8, views×3×H×W: one view, or two for "random"."""
+        if view == "center":
+            return self._center(image)[None]
+        boxes, flips, size = self.cuts(view, np.array([image.size]), np.array([seed]))
+        rows = zip(boxes[0].tolist(), flips[0].tolist(), strict=True)
+        return torch.stack([resize_crop(_pixels(image.crop(tuple(box))), flip, size) for box, flip in rows])
+
+    def cuts(self, view: View, sizes: np.ndarray, seeds: np.ndarray) -> Cuts:
+        """Where the views of images lie, from their sizes (n×2, width and height) and seeds.
+
+        An image for "center" is a finished view already, as :meth:`__call__` makes it.
+        """
         if view == "random":
-            boxes, flips = random_boxes(np.array([image.size]), np.array([seed]), self.crop_scale)
-            pairs = zip(boxes[0].tolist(), flips[0].tolist(), strict=True)
-            return torch.stack([self._cut(image, box, flip) for box, flip in pairs])
-        if view == "squash":
-            return _tensor(image.resize((self.squash, self.squash), BILINEAR))[None]
+            return Cuts(*random_boxes(sizes, seeds, self.crop_scale), self.size)
+        return Cuts(whole_boxes(sizes), np.zeros((len(sizes), 1), bool), getattr(self, _SIZES[view]))
+
+    def _center(self, image: Image.Image) -> Tensor:
         # The crop is taken in one step with the resize, so that a 10×30,000 strip does not become 256×768,000.
         side = min(image.size) * self.use_size / self.resize
         left, top = (image.width - side) / 2, (image.height - side) / 2
         box = (left, top, left + side, top + side)
-        return _tensor(image.resize((self.use_size, self.use_size), BILINEAR, box=box))[None]
-
-    def _cut(self, image: Image.Image, box: list[int], flip: bool) -> Tensor:
-        left, top, right, bottom = box
-        view = image.crop((left, top, right, bottom)).resize((self.size, self.size), BILINEAR)
-        return _tensor(view.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else view)
+        return _pixels(image.resize((self.use_size, self.use_size), Image.Resampling.BILINEAR, box=box)).permute(
+            2, 0, 1
+        )
 
 
-def _tensor(image: Image.Image) -> Tensor:
-    return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+_SIZES = {"center": "use_size", "squash": "squash"}
+
+
+def _pixels(image: Image.Image) -> Tensor:
+    """uint8 height×width×3."""
+    return torch.from_numpy(np.array(image))

@@ -115,6 +115,6 @@ def make_reader(chosen: Settings, inputs: Preprocessing, root: Path, device: tor
     views = Views(inputs.size, inputs.use_resize, inputs.squash, chosen.crop_scale, inputs.use_size)
     workers = chosen.workers or 0
     if chosen.input == "files":
-        return FileReader(views, workers, pin_memory=device.type == "cuda")
+        return FileReader(views, workers, device)
     assert chosen.cache_side is not None
     return CachedReader(views, chosen.cache_side, workers, device, DecodedCache(str(root.absolute())))

@@ -1,0 +1,135 @@
+"""The space that decoded images take on the disk: where it is, what is in it, and how large it may grow.
+
+All processes and all runs share one limit. Each measures again what there is while it writes.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from selftaught.errors import UsageError
+
+try:
+    import fcntl
+except ImportError:  # Windows has other locks; there, what is in use cannot be deleted anyway
+    fcntl = None  # type: ignore[assignment]
+
+ABOUT = "about.json"
+PLACE, LIMIT = "SELFTAUGHT_CACHE", "SELFTAUGHT_CACHE_GB"
+"""Environment variables: the folder of the cache, and how large it may grow."""
+MOST_GB = 1e9
+FREE = 2 * 2**30
+"""What is left free on the disk in any case: checkpoints need room too."""
+
+
+@dataclass(frozen=True)
+class Collection:
+    """What the cache holds of one collection of images."""
+
+    name: str
+    folder: Path
+    bytes: int
+    used: float
+    """When it was last used, as a time stamp."""
+
+
+def cache_root() -> Path:
+    """The folder of the cache: ``$SELFTAUGHT_CACHE``, or "selftaught" where the system keeps caches."""
+    if place := os.environ.get(PLACE):
+        return Path(place)
+    if place := os.environ.get("XDG_CACHE_HOME"):
+        return Path(place) / "selftaught"
+    try:
+        return Path.home() / ".cache" / "selftaught"
+    except RuntimeError:  # a user without a home folder
+        user = f"-{os.getuid()}" if hasattr(os, "getuid") else ""
+        return Path(tempfile.gettempdir(), f"selftaught{user}")
+
+
+def cached_collections(root: Path | None = None) -> list[Collection]:
+    """What is in the cache, the last used first."""
+    found = []
+    for about in (cache_root() if root is None else root).glob(f"*/{ABOUT}"):
+        with suppress(OSError):
+            name = about.parent.name
+            with suppress(ValueError, KeyError, TypeError):
+                name = str(json.loads(about.read_text("utf-8", "surrogateescape"))["collection"])
+            found.append(Collection(name, about.parent, _size(about.parent), about.stat().st_mtime))
+    return sorted(found, key=lambda collection: -collection.used)
+
+
+def delete_collection(collection: Collection) -> bool:
+    """Delete a collection from the cache; false if a process is using it."""
+    try:
+        with (collection.folder / ABOUT).open("rb") as lock:
+            if fcntl is not None:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(collection.folder)
+    except OSError:
+        return False
+    return True
+
+
+def claim_collection(folder: Path, collection: str) -> int:
+    """Make a collection's folder, note its use, and keep others from deleting it; closing the file ends that."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = os.open(folder / ABOUT, os.O_RDWR | os.O_CREAT, 0o666)
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_SH)
+    about = json.dumps({"collection": collection}).encode("utf-8", "surrogateescape")
+    os.ftruncate(file, 0)
+    os.write(file, about)
+    return file
+
+
+def cache_limit(root: Path) -> int:
+    """How many bytes the cache may take: as asked for, or else half of what it has and what is free."""
+    asked = os.environ.get(LIMIT)
+    if asked is None:
+        return (_held(root) + free_space(root)) // 2
+    gigabytes = -1.0
+    with suppress(ValueError):
+        gigabytes = float(asked)
+    if not 0 <= gigabytes < MOST_GB:
+        raise UsageError(f"{LIMIT} must be a number of gigabytes, 0 to keep nothing, but is {asked!r}")
+    return int(gigabytes * 1e9)
+
+
+def make_room(root: Path, own: Path, need: int, limit: int | None = None) -> int:
+    """How many bytes may be added to the cache now.
+
+    If these are fewer than ``need``, the collections that were not used for longest are deleted, as far as no process
+    uses them. ``own``: the folder that stays. ``limit``: of the whole cache, by default :func:`cache_limit`.
+    """
+    limit = cache_limit(root) if limit is None else limit
+    total = _held(root)
+    if total + need > limit:
+        for collection in reversed(cached_collections(root)):
+            if total + need <= limit:
+                break
+            if collection.folder != own and delete_collection(collection):
+                total -= collection.bytes
+    return min(limit - total, free_space(root) - FREE)
+
+
+def free_space(root: Path) -> int:
+    """The free bytes of the disk that holds the cache."""
+    return shutil.disk_usage(root).free
+
+
+def _held(root: Path) -> int:
+    """The bytes of all collections together."""
+    return sum(_size(Path(entry.path)) for entry in os.scandir(root) if entry.is_dir())
+
+
+def _size(folder: Path) -> int:
+    size = 0
+    with suppress(FileNotFoundError, NotADirectoryError):  # deleted in between
+        for entry in os.scandir(folder):
+            with suppress(FileNotFoundError):
+                size += entry.stat().st_size
+    return size

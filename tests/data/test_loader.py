@@ -1,0 +1,83 @@
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from selftaught.data import FileReader, ReadersEnded, ViewRequest, Views, find_images
+from selftaught.errors import SelftaughtError
+
+VIEWS = Views(8, 9, 9)
+
+
+def requests(photos: Path) -> list[list[ViewRequest]]:
+    images = find_images(photos)
+    return [[ViewRequest(images.path(i % len(images)), "center")] for i in range(60)]
+
+
+@pytest.mark.parametrize(("number", "why"), [(signal.SIGKILL, "memory ran out"), (signal.SIGSEGV, "by signal 11")])
+def test_a_reader_that_the_system_ends_is_one_sentence(
+    photos: Path, number: signal.Signals, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.2)
+    before = signal.getsignal(signal.SIGCHLD)
+    reader = FileReader(VIEWS, workers=2)
+    try:
+        batches = reader.read(requests(photos))
+        next(batches)
+        assert signal.getsignal(signal.SIGCHLD) == before
+        for child in multiprocessing.active_children():
+            os.kill(child.pid or 0, number)
+        with pytest.raises(ReadersEnded, match=rf"the system ended a process that reads images, .*{why}.*workers=N"):
+            list(batches)
+    finally:
+        reader.close()
+    assert issubclass(ReadersEnded, SelftaughtError)
+
+
+def test_readers_that_cannot_be_started_are_one_sentence_and_leave_no_processes(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[multiprocessing.Process] = []
+    start = multiprocessing.Process.start
+
+    def limited(process: multiprocessing.Process) -> None:
+        if len(started) == 3:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        start(process)
+        started.append(process)
+
+    before = multiprocessing.active_children()
+    monkeypatch.setattr(multiprocessing.Process, "start", limited)
+    reader = FileReader(VIEWS, workers=50)
+    with pytest.raises(
+        ReadersEnded,
+        match=r"cannot start 50 processes that read images \(Resource temporarily unavailable\).*workers=N",
+    ):
+        next(reader.read(requests(photos)))
+    reader.close()
+    assert len(started) == 3
+    assert set(multiprocessing.active_children()) <= set(before)
+
+
+def test_readers_do_not_hear_interrupts_from_their_first_moment_on(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a terminal reach all processes; the main one hears it when the readers are started."""
+    start = multiprocessing.Process.start
+
+    def interrupted(process: multiprocessing.Process) -> None:
+        start(process)
+        os.kill(process.pid or 0, signal.SIGINT)
+
+    with monkeypatch.context() as change:
+        change.setattr(multiprocessing.Process, "start", interrupted)
+        reader = FileReader(VIEWS, workers=2)
+        batches = reader.read(requests(photos))
+        next(batches)
+    try:
+        assert sum(len(batch.images) for batch in batches) == 59
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
+    finally:
+        reader.close()
