@@ -36,7 +36,7 @@ def test_a_compiled_run_learns_the_same(photos: Path, tmp_path: Path) -> None:
 
 REFERENCE = {"input": "files", "precision": "32-true", "compile": False}
 FAST: dict[str, tuple[dict[str, Any], float]] = {"decoded": ({}, 2e-3), "bfloat16": ({"precision": "bf16-mixed"}, 2e-2)}
-"""What is fast, and how near its losses are to the reference's: views differ by rounding, numbers by bfloat16."""
+"""What is fast, and how near its losses are to the reference's: decoded images give the same views, bfloat16 rounds."""
 
 
 @pytest.mark.parametrize("fast", FAST)
@@ -47,7 +47,7 @@ def test_fast_training_learns_what_the_reference_learns(photos: Path, tmp_path: 
     losses = {name: numbers(tmp_path / name)[::3] for name in ("slow", "fast")}
     assert len(losses["fast"]) == 3
     assert losses["fast"] == pytest.approx(losses["slow"], rel=near)
-    assert losses["fast"] != losses["slow"]  # or one of them was not what it is called
+    assert (losses["fast"] == losses["slow"]) == (fast == "decoded")
 
 
 def test_a_compiler_that_fails_is_told_and_done_without(
