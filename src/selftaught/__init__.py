@@ -5,9 +5,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from selftaught.embedder import Embedder
-    from selftaught.method.losses import STMLLoss, distillation_loss, relaxed_contrastive_loss
-    from selftaught.method.similarity import contextual_similarity, contextualized_similarity, pairwise_similarity
-    from selftaught.retrieval.metrics import map_at_r, r_precision, recall_at_k
+    from selftaught.method import (
+        STMLLoss,
+        contextual_similarity,
+        contextualized_similarity,
+        distillation_loss,
+        pairwise_similarity,
+        relaxed_contrastive_loss,
+    )
+    from selftaught.retrieval import map_at_r, r_precision, recall_at_k
     from selftaught.training.run import train
 
 __version__ = "0.1.0"
@@ -28,9 +34,15 @@ __all__ = [
 
 _HOMES = {
     "selftaught.embedder": ("Embedder",),
-    "selftaught.method.losses": ("STMLLoss", "distillation_loss", "relaxed_contrastive_loss"),
-    "selftaught.method.similarity": ("contextual_similarity", "contextualized_similarity", "pairwise_similarity"),
-    "selftaught.retrieval.metrics": ("map_at_r", "r_precision", "recall_at_k"),
+    "selftaught.method": (
+        "STMLLoss",
+        "contextual_similarity",
+        "contextualized_similarity",
+        "distillation_loss",
+        "pairwise_similarity",
+        "relaxed_contrastive_loss",
+    ),
+    "selftaught.retrieval": ("map_at_r", "r_precision", "recall_at_k"),
     "selftaught.training.run": ("train",),
 }
 

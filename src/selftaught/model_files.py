@@ -16,8 +16,7 @@ from torch import nn
 
 import selftaught
 from selftaught.errors import SelftaughtError, UsageError, printable
-from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, build_backbone
-from selftaught.networks.model import HEADS
+from selftaught.networks import HEADS, EmbeddingNetwork, Encoder, Preprocessing, build_backbone
 
 FORMAT = 1
 METRICS = ("euclidean", "cosine")

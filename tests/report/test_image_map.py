@@ -1,7 +1,7 @@
 import torch
 from PIL import Image
 
-from selftaught.report.image_map import REACH, free_cells, image_map
+from selftaught.report.image_map import REACH, draw_image_map, free_cells
 
 
 def squares(*colors: str) -> list[Image.Image]:
@@ -37,7 +37,7 @@ def test_points_that_are_all_equal_or_on_a_line_are_no_problem() -> None:
 
 def test_a_marked_image_is_framed_and_whole_and_another_one_pale() -> None:
     points = torch.tensor([[0.0, 0.0], [1.0, 1.0]])
-    picture, drawn = image_map(squares("black", "black"), points, ["#ff0000", None], cells=3, cell=30)
+    picture, drawn = draw_image_map(squares("black", "black"), points, ["#ff0000", None], cells=3, cell=30)
     assert (picture.size, drawn) == ((90, 90), 2)
     assert picture.getpixel((0, 89)) == (255, 0, 0)  # y goes up
     assert picture.getpixel((15, 75)) == (0, 0, 0)
@@ -48,6 +48,6 @@ def test_a_marked_image_is_framed_and_whole_and_another_one_pale() -> None:
 def test_marked_images_come_before_others_where_there_is_no_room() -> None:
     points = torch.tensor([[0.0, 0.0], [9.0, 9.0], *[[5.5, 5.5]] * 12])
     colors = [None] * 13 + ["#00ff00"]
-    picture, drawn = image_map(squares(*["black"] * 14), points, colors, cells=9, cell=20)
+    picture, drawn = draw_image_map(squares(*["black"] * 14), points, colors, cells=9, cell=20)
     assert drawn == 11
     assert picture.getpixel((5 * 20, (8 - 5) * 20)) == (0, 255, 0)

@@ -4,7 +4,7 @@ import pytest
 from PIL import Image
 
 from selftaught.report import Tile, contact_sheet
-from selftaught.report.sheet import COLORS, GRAY, MAT, Frame
+from selftaught.report.sheet import FRAME_COLORS, GRAY, MAT, Frame
 
 ORANGE = Image.new("RGB", (40, 40), "#ff9900")
 GAP, TILE = 16, 160
@@ -26,7 +26,7 @@ def test_a_tile_has_its_frames_color_on_all_sides_and_its_image_within(frame: Fr
     sheet = contact_sheet([[Tile(ORANGE, frame=frame)]])
     low, high, middle = GAP + 2, GAP + TILE - 3, GAP + TILE // 2
     sides = {pixel(sheet, *at) for at in [(low, middle), (high, middle), (middle, low), (middle, high), (GAP, GAP)]}
-    assert sides == {COLORS[frame]}
+    assert sides == {FRAME_COLORS[frame]}
     assert pixel(sheet, middle, middle) == "#ff9900"
     assert pixel(sheet, GAP - 1, middle) == pixel(sheet, GAP + TILE, middle) == "#ffffff"
 
@@ -68,7 +68,7 @@ def test_a_query_stands_apart_from_its_neighbors() -> None:
     sheet = contact_sheet([[Tile(ORANGE, frame="query"), Tile(ORANGE, frame="right")]])
     middle = GAP + TILE // 2
     assert pixel(sheet, 2 * GAP + TILE, middle) == "#ffffff"
-    assert pixel(sheet, 3 * GAP + TILE, middle) == COLORS["right"]
+    assert pixel(sheet, 3 * GAP + TILE, middle) == FRAME_COLORS["right"]
 
 
 def test_headings_are_drawn_above_their_row_only() -> None:
@@ -103,7 +103,7 @@ def test_an_unreadable_image_becomes_a_gray_tile(tmp_path: Path, content: bytes 
         path.write_bytes(content)
     sheet = contact_sheet([[Tile(path, path.name, "wrong"), Tile(ORANGE)]])
     assert pixel(sheet, GAP + 10, GAP + 10) == GRAY
-    assert pixel(sheet, GAP, GAP) == COLORS["wrong"]
+    assert pixel(sheet, GAP, GAP) == FRAME_COLORS["wrong"]
     assert pixel(sheet, 2 * GAP + TILE + 80, GAP + 80) == "#ff9900"
 
 

@@ -20,7 +20,7 @@ from selftaught.reproduce.figures import draw, observe
 from selftaught.reproduce.figures.cases import HIGH, LOW, draw_cases, find_cases
 from selftaught.reproduce.figures.draw import FIGURES, draw_figures
 from selftaught.reproduce.figures.gallery import Gallery, evenly
-from selftaught.reproduce.figures.observe import BATCHES, Lesson, Observation, fitting_batch
+from selftaught.reproduce.figures.observe import BATCHES, BatchSimilarities, EpochResult, fitting_batch
 from selftaught.reproduce.figures.relations import Relations, auroc, aurocs, between_images, pairs, relate
 from selftaught.reproduce.figures.retrievals import milestones
 from selftaught.reproduce.figures.tsne import tsne
@@ -135,7 +135,7 @@ def test_cases_hold_the_pairs_that_are_high_and_low_as_they_say() -> None:
 def test_nothing_is_high_where_all_pairs_are_equal(photos: Path, tmp_path: Path) -> None:
     relations = Relations(torch.arange(5), *torch.full((3, 5, 5), 0.5))
     assert {case: len(members) for case, members in find_cases(relations).items()} == {"a": 0, "b": 0, "c": 10, "d": 0}
-    seen = [Observation(1, None, Lesson({}, [0], relations))]
+    seen = [EpochResult(1, None, BatchSimilarities({}, [0], relations))]
     draw_cases(Gallery(find_images(photos)), seen, tmp_path)
     rows = table(tmp_path / "cases.csv")
     assert {row["case"] for row in rows} == {"c"}

@@ -5,7 +5,7 @@ from pathlib import Path
 from selftaught.data import open_images
 from selftaught.embedder import choose_device
 from selftaught.errors import UsageError, printable
-from selftaught.reproduce.figures import draw_figures
+from selftaught.reproduce import draw_figures
 from selftaught.training.progress import Reporter
 
 

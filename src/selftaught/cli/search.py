@@ -17,7 +17,7 @@ from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import write_atomically
 from selftaught.index import Index, is_index, open_index
 from selftaught.index.scale import scale_of
-from selftaught.report.search_sheet import Neighbor, rate, search_sheet
+from selftaught.report import Neighbor, rate, search_sheet
 from selftaught.retrieval import nearest
 from selftaught.vectors import SUFFIXES, Vectors, check_folder_of, model_id, read_vectors
 

@@ -5,8 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from selftaught.retrieval import nearest
-from selftaught.retrieval.neighbors import full_precision
+from selftaught.retrieval import full_precision, nearest
 
 
 @torch.no_grad()

@@ -11,8 +11,7 @@ from selftaught.learners.learner import Learner
 from selftaught.learners.queue import Queue, QueueSettings, make_queue
 from selftaught.learners.target import Target, TargetSettings
 from selftaught.method import in_full_precision, random_batches
-from selftaught.networks import EmbeddingNetwork, Encoder
-from selftaught.networks.model import batch_norm_mlp, projector_head
+from selftaught.networks import EmbeddingNetwork, Encoder, batch_norm_mlp, projector_head
 
 TOP = 5
 """The number of neighbors that mean shift pulls an image to, its own other view included."""

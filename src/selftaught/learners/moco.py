@@ -7,8 +7,7 @@ from selftaught.learners.learner import Learner
 from selftaught.learners.queue import QueueSettings, make_queue
 from selftaught.learners.target import Target
 from selftaught.method import in_full_precision, random_batches
-from selftaught.networks import EmbeddingNetwork, Encoder
-from selftaught.networks.model import mlp_head
+from selftaught.networks import EmbeddingNetwork, Encoder, mlp_head
 
 TEMPERATURE = 0.07
 

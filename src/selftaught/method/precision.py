@@ -7,7 +7,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from selftaught.retrieval.neighbors import full_precision
+from selftaught.retrieval import full_precision
 
 P = ParamSpec("P")
 R = TypeVar("R")

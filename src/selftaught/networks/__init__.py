@@ -1,18 +1,39 @@
 """Networks from images to embeddings, each with its preprocessing."""
 
-from selftaught.networks.backbones import Backbone, build_backbone, is_backbone
-from selftaught.networks.model import EmbeddingNetwork, Encoder, linear_head, parameter_groups
+from selftaught.networks.backbones import PUBLISHED, Backbone, build_backbone, is_backbone, weights_at_hand
+from selftaught.networks.batch_norm import with_global_batch_norm
+from selftaught.networks.model import (
+    HEADS,
+    EmbeddingNetwork,
+    Encoder,
+    batch_norm_mlp,
+    linear_head,
+    mlp_head,
+    parameter_groups,
+    projector_head,
+)
 from selftaught.networks.preprocessing import Preprocessing
+from selftaught.networks.weights import OFFLINE_BACKBONE, hub_reachable, offline_weights
 from selftaught.networks.whitening import fit_whitening
 
 __all__ = [
+    "HEADS",
+    "OFFLINE_BACKBONE",
+    "PUBLISHED",
     "Backbone",
     "EmbeddingNetwork",
     "Encoder",
     "Preprocessing",
+    "batch_norm_mlp",
     "build_backbone",
     "fit_whitening",
+    "hub_reachable",
     "is_backbone",
     "linear_head",
+    "mlp_head",
+    "offline_weights",
     "parameter_groups",
+    "projector_head",
+    "weights_at_hand",
+    "with_global_batch_norm",
 ]

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from selftaught.networks.preprocessing import Preprocessing
-from selftaught.retrieval.neighbors import full_precision
+from selftaught.retrieval import full_precision
 
 Pooling = Literal["avg", "avg+max"]
 

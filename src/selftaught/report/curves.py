@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from selftaught.files import write_atomically
 
-COLORS = ("#1f4e9c", "#d9730d", "#1a7f37", "#8250df", "#bf3989", "#57606a")
+LINE_COLORS = ("#1f4e9c", "#d9730d", "#1a7f37", "#8250df", "#bf3989", "#57606a")
 INK, FAINT = "#24292f", "#8c959f"
 COLUMNS = 3
 
@@ -72,7 +72,7 @@ def _panels(rows: Sequence[Mapping[str, float]]) -> list[Panel]:
 def draw_panel(axes: Axes, panel: Panel, rows: Sequence[Mapping[str, float]]) -> None:
     scale, last = 100 if panel.percent else 1, max(row["epoch"] for row in rows)
     ends = []
-    for (key, name), color in zip(panel.names.items(), COLORS * len(panel.names), strict=False):
+    for (key, name), color in zip(panel.names.items(), LINE_COLORS * len(panel.names), strict=False):
         points = [(row["epoch"], scale * row[key]) for row in rows if math.isfinite(row.get(key, math.nan))]
         if not points:
             continue

@@ -11,7 +11,7 @@ REACH = 1
 """Cells that an image may move, in each direction, from a cell that is taken."""
 
 
-def image_map(
+def draw_image_map(
     thumbnails: Sequence[Image.Image], points: Tensor, colors: Sequence[str | None], *, cells: int, cell: int
 ) -> tuple[Image.Image, int]:
     """Draw images at their points, on a grid, so that none covers another.
@@ -32,7 +32,7 @@ def image_map(
     Example:
         >>> import torch
         >>> photos = [Image.new("RGB", (32, 32), color) for color in ("orange", "navy")]
-        >>> image_map(photos, torch.tensor([[0.0, 0.0], [1.0, 1.0]]), ["red", None], cells=4, cell=20)[1]
+        >>> draw_image_map(photos, torch.tensor([[0.0, 0.0], [1.0, 1.0]]), ["red", None], cells=4, cell=20)[1]
         2
     """
     order = sorted(range(len(points)), key=lambda i: colors[i] is None)

@@ -18,7 +18,7 @@ INK = "#24292f"
 MAT = "#f3f4f6"
 """Fills the part of a square tile that an image of another shape leaves open."""
 GRAY = "#8c959f"
-COLORS: Mapping[Frame, str] = {"plain": "#d0d7de", "query": "#1f4e9c", "right": "#1a7f37", "wrong": "#cf222e"}
+FRAME_COLORS: Mapping[Frame, str] = {"plain": "#d0d7de", "query": "#1f4e9c", "right": "#1a7f37", "wrong": "#cf222e"}
 MARKS: Mapping[Frame, tuple[tuple[tuple[float, float], ...], ...]] = {
     "right": (((0.28, 0.52), (0.44, 0.68), (0.73, 0.34)),),
     "wrong": (((0.32, 0.32), (0.68, 0.68)), ((0.32, 0.68), (0.68, 0.32))),
@@ -93,15 +93,15 @@ def _columns(rows: Sequence[Sequence[Tile]], tile: int, gap: int) -> tuple[list[
 
 def _framed(item: Tile, side: int) -> Image.Image:
     border = max(2, side // 32)
-    square = Image.new("RGB", (side, side), COLORS[item.frame])
-    square.paste(fitted(item.image, side - 2 * border), (border, border))
+    square = Image.new("RGB", (side, side), FRAME_COLORS[item.frame])
+    square.paste(fit_image(item.image, side - 2 * border), (border, border))
     if item.frame in MARKS:
         badge = _badge(item.frame, side // 6)
         square.paste(badge, (side - 2 * border - badge.width, 2 * border), badge)
     return square
 
 
-def fitted(image: Path | Image.Image, side: int) -> Image.Image:
+def fit_image(image: Path | Image.Image, side: int) -> Image.Image:
     """The whole image, as large as the square allows, on a mat."""
     try:
         picture = open_image(image) if isinstance(image, Path) else to_rgb(image)
@@ -122,7 +122,7 @@ def _badge(frame: Frame, side: int) -> Image.Image:
     large = 8 * side
     badge = Image.new("RGBA", (large, large), (255, 255, 255, 0))
     draw = ImageDraw.Draw(badge)
-    draw.ellipse((0, 0, large - 1, large - 1), COLORS[frame], "white", large // 14)
+    draw.ellipse((0, 0, large - 1, large - 1), FRAME_COLORS[frame], "white", large // 14)
     for stroke in MARKS[frame]:
         points = [(x * large, y * large) for x, y in stroke]
         draw.line(points, "white", large // 9, joint="curve")

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from selftaught.embedder import choose_device
-from selftaught.networks import Encoder, build_backbone
-from selftaught.networks.weights import OFFLINE_BACKBONE, hub_reachable, offline_weights
+from selftaught.networks import OFFLINE_BACKBONE, Encoder, build_backbone, hub_reachable, offline_weights
 from selftaught.reproduce.folders import run_seconds, status
 from selftaught.reproduce.plan import Job
 

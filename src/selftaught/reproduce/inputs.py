@@ -11,8 +11,7 @@ import timm
 from selftaught.data import benchmark_of, check_benchmark, find_benchmark, open_images
 from selftaught.errors import UsageError, printable
 from selftaught.learners import METHODS
-from selftaught.networks.backbones import PUBLISHED, weights_at_hand
-from selftaught.networks.weights import OFFLINE_BACKBONE
+from selftaught.networks import OFFLINE_BACKBONE, PUBLISHED, weights_at_hand
 from selftaught.reproduce.quick import EMBEDDED
 from selftaught.reproduce.semi import PARTNERS
 from selftaught.reproduce.table import FOLDER, Row, Uses

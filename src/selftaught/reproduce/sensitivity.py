@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from selftaught.files import write_atomically
-from selftaught.report.curves import COLORS, FAINT, INK
+from selftaught.report import FAINT, INK, LINE_COLORS
 from selftaught.reproduce.analysis import DEFAULT_K, DEFAULT_SIGMA, KS, SIGMAS
 from selftaught.reproduce.cells import Cells
 from selftaught.reproduce.table import Table
@@ -35,7 +35,7 @@ def write_sensitivity(table: Table, cells: Cells, out: Path) -> None:
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)  # type: ignore[union-attr, call-arg]
     for place, (name, (values, default, symbol)) in enumerate(_AXES.items(), start=1):
         axes = figure.add_subplot(1, len(_AXES), place)
-        for dataset, color in zip(table.columns, COLORS, strict=False):
+        for dataset, color in zip(table.columns, LINE_COLORS, strict=False):
             _draw(axes, points.get((dataset, name), []), default, DATASETS[dataset], color)
         _frame(axes, values, symbol)
     write_atomically(out / PICTURE, lambda file: figure.savefig(file, format="png"))

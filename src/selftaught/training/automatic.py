@@ -12,8 +12,7 @@ from selftaught.learners import ClusterSettings, STMLSettings
 from selftaught.networks import Backbone
 from selftaught.parallel import world
 from selftaught.recipes import Settings
-from selftaught.retrieval import choose_search, nearest
-from selftaught.retrieval.approximate import APPROXIMATE_FROM
+from selftaught.retrieval import APPROXIMATE_FROM, choose_search, nearest
 from selftaught.training.processes import launched
 
 BATCH_SIZE = 120

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch._inductor import async_compile
 
 from selftaught.data import CachedReader, CropResizer, ImageReader, Packed, Views
-from selftaught.learners import STML, Learner
-from selftaught.learners.learner import VIEWS
+from selftaught.learners import STML, VIEWS, Learner
 from selftaught.networks import Encoder
 from selftaught.parallel import shard
 from selftaught.training.progress import Reporter

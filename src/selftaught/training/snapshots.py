@@ -13,8 +13,7 @@ from safetensors.torch import load_file, save
 from selftaught.errors import SelftaughtError, printable
 from selftaught.files import write_atomically
 from selftaught.learners import STML, Learner, load_settings
-from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, build_backbone
-from selftaught.networks.model import HEADS
+from selftaught.networks import HEADS, EmbeddingNetwork, Encoder, Preprocessing, build_backbone
 from selftaught.recipes import Settings
 from selftaught.training.saved import SETTINGS
 

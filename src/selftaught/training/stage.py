@@ -12,8 +12,7 @@ from selftaught.embedder import Embedder, choose_device, describe
 from selftaught.errors import Collapse, printable
 from selftaught.files import remove_leftovers
 from selftaught.learners import Learner, build_learner
-from selftaught.networks import Backbone, EmbeddingNetwork, Encoder, Preprocessing
-from selftaught.networks.batch_norm import with_global_batch_norm
+from selftaught.networks import Backbone, EmbeddingNetwork, Encoder, Preprocessing, with_global_batch_norm
 from selftaught.parallel import first_decides, rank
 from selftaught.recipes import Settings
 from selftaught.training.automatic import Choice, resolve

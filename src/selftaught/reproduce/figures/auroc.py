@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from selftaught.report.lines import plot_lines
+from selftaught.report import plot_lines
 from selftaught.reproduce.figures.files import save_table
 from selftaught.reproduce.figures.gallery import Gallery
-from selftaught.reproduce.figures.observe import BATCHES, Observation
+from selftaught.reproduce.figures.observe import BATCHES, EpochResult
 from selftaught.reproduce.figures.relations import NAMES
 
 
-def draw_auroc(_: Gallery, seen: Sequence[Observation], out: Path) -> list[Path]:
+def draw_auroc(_: Gallery, seen: Sequence[EpochResult], out: Path) -> list[Path]:
     """AUROC of class equivalence, over pairs of rows that show different images, the mean of BATCHES batches."""
-    rows = [{"epoch": float(o.epoch), **o.lesson.auroc} for o in seen if o.lesson is not None]
+    rows = [{"epoch": float(o.epoch), **o.similarities.auroc} for o in seen if o.similarities is not None]
     picture, table = out / "auroc.png", out / "auroc.csv"
     title = f"AUROC of class equivalence – mean of {BATCHES} batches"
     plot_lines(rows, NAMES, picture, title=title, percent=True)

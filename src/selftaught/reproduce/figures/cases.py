@@ -8,12 +8,10 @@ import torch
 from PIL import Image, ImageFont
 from torch import Tensor
 
-from selftaught.report import Tile, contact_sheet
-from selftaught.report.sheet import INK, Frame
-from selftaught.report.text import font, text_line
+from selftaught.report import INK, Frame, Tile, contact_sheet, font, text_line
 from selftaught.reproduce.figures.files import above, save_picture, save_table
 from selftaught.reproduce.figures.gallery import Gallery, evenly
-from selftaught.reproduce.figures.observe import Observation
+from selftaught.reproduce.figures.observe import EpochResult
 from selftaught.reproduce.figures.relations import NAMES, Relations, pairs
 
 HIGH, LOW = 0.9, 0.75
@@ -49,14 +47,14 @@ def find_cases(relations: Relations) -> dict[str, Tensor]:
     return found
 
 
-def draw_cases(gallery: Gallery, seen: Sequence[Observation], out: Path) -> list[Path]:
+def draw_cases(gallery: Gallery, seen: Sequence[EpochResult], out: Path) -> list[Path]:
     """Pairs of images from one batch after the last epoch, one above the other, evenly spaced by w within each case.
 
     Up to half of them are of one class, and come first: evenly drawn from all there would hardly be any.
     """
     last = seen[-1]
-    assert last.lesson is not None
-    relations = last.lesson.relations
+    assert last.similarities is not None
+    relations = last.similarities.relations
     first, second = pairs(relations)
     sheets: list[Image.Image] = []
     rows: list[list[object]] = []

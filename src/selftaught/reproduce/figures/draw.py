@@ -13,7 +13,7 @@ from selftaught.reproduce.figures.auroc import draw_auroc
 from selftaught.reproduce.figures.cases import draw_cases
 from selftaught.reproduce.figures.gallery import Gallery
 from selftaught.reproduce.figures.most_similar import draw_most_similar
-from selftaught.reproduce.figures.observe import Observation, Observer, cost
+from selftaught.reproduce.figures.observe import EpochResult, Observer, cost
 from selftaught.reproduce.figures.retrievals import draw_retrievals, milestones
 from selftaught.reproduce.figures.scatter import draw_scatter
 from selftaught.reproduce.figures.tsne import draw_tsne
@@ -30,7 +30,7 @@ class Figure:
     """A figure by name, and what it cannot be drawn without."""
 
     name: str
-    draw: Callable[[Gallery, Sequence[Observation], Path], list[Path]]
+    draw: Callable[[Gallery, Sequence[EpochResult], Path], list[Path]]
     teacher: bool = False
     course: bool = False
     """Needs networks of at least two epochs."""
@@ -127,7 +127,7 @@ def _observe_all(
     device: torch.device,
     seed: int,
     reporter: Reporter,
-) -> list[Observation]:
+) -> list[EpochResult]:
     shown_epochs = milestones(epochs)
     teacher = last.teacher is not None
     steps = {e: cost(len(gallery), last.settings, vectors=e in shown_epochs, teacher=teacher) for e in epochs}

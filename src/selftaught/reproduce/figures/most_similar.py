@@ -6,12 +6,12 @@ from pathlib import Path
 from selftaught.report import Tile, contact_sheet
 from selftaught.reproduce.figures.files import save_picture, save_table
 from selftaught.reproduce.figures.gallery import Gallery, evenly
-from selftaught.reproduce.figures.observe import Observation
+from selftaught.reproduce.figures.observe import EpochResult
 
 QUERIES, TOP = 6, 8
 
 
-def draw_most_similar(gallery: Gallery, seen: Sequence[Observation], out: Path) -> list[Path]:
+def draw_most_similar(gallery: Gallery, seen: Sequence[EpochResult], out: Path) -> list[Path]:
     """The TOP images of the batch by contextualized similarity, for evenly spaced queries of it.
 
     The queries are the same before and after; the rest of the batch are their neighbors of then.
@@ -19,21 +19,19 @@ def draw_most_similar(gallery: Gallery, seen: Sequence[Observation], out: Path) 
     tiles: list[list[Tile]] = []
     headings: dict[int, str] = {}
     rows: list[list[object]] = []
-    for observation in seen if len(seen) < 2 else (seen[0], seen[-1]):
-        assert observation.lesson is not None
-        headings[len(tiles)] = (
-            f"{observation.title}: most similar in its batch (and how many more of its class that has)"
-        )
-        batch = observation.lesson.relations.ids.tolist()
-        able = gallery.with_company(observation.lesson.queries) or observation.lesson.queries
+    for result in seen if len(seen) < 2 else (seen[0], seen[-1]):
+        assert result.similarities is not None
+        headings[len(tiles)] = f"{result.title}: most similar in its batch (and how many more of its class that has)"
+        batch = result.similarities.relations.ids.tolist()
+        able = gallery.with_company(result.similarities.queries) or result.similarities.queries
         for query in (able[i] for i in evenly(QUERIES, len(able))):
             others = sum(gallery.labels[i] == gallery.labels[query] for i in batch) - 1
             row = [Tile(gallery.paths[query], f"{gallery.labels[query]} ({others})", "query")]
-            for rank, (index, w) in enumerate(_nearest(observation, query), 1):
+            for rank, (index, w) in enumerate(_nearest(result, query), 1):
                 right = gallery.labels[index] == gallery.labels[query]
                 row.append(Tile(gallery.paths[index], f"{w:.2f}", "right" if right else "wrong"))
                 files = gallery.images.files
-                rows.append([observation.epoch, files[query], rank, files[index], w, int(right)])
+                rows.append([result.epoch, files[query], rank, files[index], w, int(right)])
             tiles.append(row)
     picture, table = out / "most-similar.png", out / "most-similar.csv"
     save_picture(picture, contact_sheet(tiles, headings=headings, tile=128))
@@ -41,10 +39,10 @@ def draw_most_similar(gallery: Gallery, seen: Sequence[Observation], out: Path) 
     return [picture, table]
 
 
-def _nearest(observation: Observation, query: int) -> list[tuple[int, float]]:
+def _nearest(result: EpochResult, query: int) -> list[tuple[int, float]]:
     """The TOP other images of the batch, as (image, w)."""
-    assert observation.lesson is not None
-    relations = observation.lesson.relations
+    assert result.similarities is not None
+    relations = result.similarities.relations
     own = int((relations.ids == query).nonzero()[0, 0])
     w = relations.contextualized[own].clone()
     w[own] = -1

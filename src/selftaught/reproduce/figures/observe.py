@@ -22,7 +22,7 @@ EMBEDDED_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
-class Lesson:
+class BatchSimilarities:
     """Step 2 on nearest-neighbor batches of the images."""
 
     auroc: dict[str, float]
@@ -34,12 +34,12 @@ class Lesson:
 
 
 @dataclass(frozen=True)
-class Observation:
+class EpochResult:
     """One epoch: the embeddings f of the whole images (n×d, where asked for), and step 2 (where there is a teacher)."""
 
     epoch: int
     vectors: Tensor | None
-    lesson: Lesson | None
+    similarities: BatchSimilarities | None
 
     @property
     def title(self) -> str:
@@ -55,13 +55,13 @@ class Observer:
         self.gallery, self.reader, self.device = gallery, reader, device
         self.seed, self.advance = seed, advance
 
-    def observe(self, snapshot: Snapshot, epoch: int, *, vectors: bool) -> Observation:
+    def observe(self, snapshot: Snapshot, epoch: int, *, vectors: bool) -> EpochResult:
         f = self._all(snapshot.student, "f", "center").cpu() if vectors else None
-        lesson = None
+        similarities = None
         if snapshot.teacher is not None and isinstance(snapshot.settings, STMLSettings):
             batches = self._batches(self._all(snapshot.student, "g", "squash"), snapshot.settings)
-            lesson = self._lesson(snapshot.teacher, batches, snapshot.settings)
-        return Observation(epoch, f, lesson)
+            similarities = self._relate_batches(snapshot.teacher, batches, snapshot.settings)
+        return EpochResult(epoch, f, similarities)
 
     def _batches(self, embeddings: Tensor, settings: Settings) -> Tensor:
         """BATCHES×batch_size; the same queries at every epoch, each with its neighbors of then."""
@@ -72,7 +72,7 @@ class Observer:
             drawn = torch.cat([drawn, neighbor_batches(embeddings, size, settings.neighbors, generator)])
         return drawn[:BATCHES]
 
-    def _lesson(self, teacher: EmbeddingNetwork, batches: Tensor, settings: STMLSettings) -> Lesson:
+    def _relate_batches(self, teacher: EmbeddingNetwork, batches: Tensor, settings: STMLSettings) -> BatchSimilarities:
         requests = [
             ViewRequest(self.gallery.images.path(index), "random", view_seed(self.seed, step, position))
             for step, batch in enumerate(batches.tolist())
@@ -82,7 +82,7 @@ class Observer:
         related = [relate(g, batch.repeat_interleave(VIEWS), settings) for g, batch in zip(rows, batches, strict=True)]
         each = [aurocs(relations, self.gallery.classes) for relations in related]
         means = {name: float(torch.tensor([row[name] for row in each]).nanmean()) for name in NAMES}
-        return Lesson(means, batches[0, :: settings.neighbors].tolist(), between_images(related[0]))
+        return BatchSimilarities(means, batches[0, :: settings.neighbors].tolist(), between_images(related[0]))
 
     def _all(self, network: EmbeddingNetwork, head: str, view: View) -> Tensor:
         return self._embed(network, [ViewRequest(str(path), view) for path in self.gallery.paths])[head]
@@ -109,5 +109,5 @@ def fitting_batch(images: int, settings: Settings) -> int:
 
 
 def cost(images: int, settings: Settings, *, vectors: bool, teacher: bool) -> int:
-    """How many image files one observation reads."""
+    """How many image files one epoch reads."""
     return images * (vectors + teacher) + (BATCHES * fitting_batch(images, settings) if teacher else 0)

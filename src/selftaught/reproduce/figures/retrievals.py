@@ -8,7 +8,7 @@ import torch
 from selftaught.report import Tile, contact_sheet, retrieval_rows
 from selftaught.reproduce.figures.files import beside, save_picture, save_table
 from selftaught.reproduce.figures.gallery import Gallery
-from selftaught.reproduce.figures.observe import Observation
+from selftaught.reproduce.figures.observe import EpochResult
 from selftaught.retrieval import nearest
 
 QUERIES, TOP = 8, 3
@@ -29,7 +29,7 @@ def milestones(epochs: Sequence[int]) -> list[int]:
     return [epochs[round(i * (len(epochs) - 1) / (MILESTONES - 1))] for i in range(MILESTONES)]
 
 
-def draw_retrievals(gallery: Gallery, seen: Sequence[Observation], out: Path) -> list[Path]:
+def draw_retrievals(gallery: Gallery, seen: Sequence[EpochResult], out: Path) -> list[Path]:
     """The TOP nearest images of each query among all, at each milestone."""
     queries = gallery.queries(QUERIES)
     index = torch.tensor(queries)
@@ -37,17 +37,17 @@ def draw_retrievals(gallery: Gallery, seen: Sequence[Observation], out: Path) ->
     sheets = [contact_sheet(asked, headings={0: "Query"}, tile=TILE)]
     rows: list[list[object]] = []
     files = gallery.images.files
-    for observation in seen:
-        z = observation.vectors
+    for result in seen:
+        z = result.vectors
         if z is None:
             continue
         distances, found = nearest(z[index], z, min(TOP, len(z) - 1), exclude=index)
         tiles = retrieval_rows(gallery.paths, gallery.labels, found, distances, queries)
-        sheets.append(contact_sheet([row[1:] for row in tiles], headings={0: observation.title}, tile=TILE))
+        sheets.append(contact_sheet([row[1:] for row in tiles], headings={0: result.title}, tile=TILE))
         for query, near, far in zip(queries, found.tolist(), distances.tolist(), strict=True):
             for rank, (i, distance) in enumerate(zip(near, far, strict=True), 1):
                 right = gallery.labels[i] == gallery.labels[query]
-                rows.append([observation.epoch, files[query], rank, files[i], distance, int(right)])
+                rows.append([result.epoch, files[query], rank, files[i], distance, int(right)])
     picture, table = out / "retrievals.png", out / "retrievals.csv"
     save_picture(picture, beside(sheets))
     save_table(table, ["epoch", "query", "rank", "path", "distance", "same_class"], rows)

@@ -7,29 +7,28 @@ import torch
 from matplotlib.figure import Figure
 
 from selftaught.files import write_atomically
-from selftaught.report.curves import FAINT, INK
-from selftaught.report.sheet import COLORS
+from selftaught.report import FAINT, FRAME_COLORS, INK
 from selftaught.reproduce.figures.files import save_table
 from selftaught.reproduce.figures.gallery import Gallery
-from selftaught.reproduce.figures.observe import Observation
+from selftaught.reproduce.figures.observe import EpochResult
 from selftaught.reproduce.figures.relations import NAMES, pairs
 
 
-def draw_scatter(gallery: Gallery, seen: Sequence[Observation], out: Path) -> list[Path]:
+def draw_scatter(gallery: Gallery, seen: Sequence[EpochResult], out: Path) -> list[Path]:
     """w^P against w^C for the pairs of different images in one batch of the last epoch, colored by class equivalence.
 
     Lines of equal w = (w^P + w^C) / 2 run from upper left to lower right.
     """
     last = seen[-1]
-    assert last.lesson is not None
-    relations = last.lesson.relations
+    assert last.similarities is not None
+    relations = last.similarities.relations
     first, second = pairs(relations)
     values = {name: getattr(relations, name)[first, second] for name in NAMES}
     one, other = relations.ids[first], relations.ids[second]
     same = gallery.classes[one] == gallery.classes[other]
     figure = Figure(figsize=(6, 5.2), dpi=150, layout="constrained", facecolor="white")
     axes = figure.add_subplot()
-    kinds = ((~same, "two classes", COLORS["wrong"], 5), (same, "one class", COLORS["right"], 9))
+    kinds = ((~same, "two classes", FRAME_COLORS["wrong"], 5), (same, "one class", FRAME_COLORS["right"], 9))
     for kind, name, color, size in kinds:
         label = f"{int(kind.sum()):,} pairs of {name}"
         x, y = values["pairwise"][kind].numpy(), values["contextual"][kind].numpy()

@@ -10,13 +10,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from selftaught.errors import UsageError
-from selftaught.report.curves import COLORS, INK
-from selftaught.report.image_map import image_map
-from selftaught.report.sheet import fitted
-from selftaught.report.text import font, text_line
+from selftaught.report import INK, LINE_COLORS, draw_image_map, fit_image, font, text_line
 from selftaught.reproduce.figures.files import above, beside, save_picture, save_table
 from selftaught.reproduce.figures.gallery import Gallery, evenly
-from selftaught.reproduce.figures.observe import Observation
+from selftaught.reproduce.figures.observe import EpochResult
 
 LIMIT = 1500
 """Images on the map, at most."""
@@ -28,21 +25,21 @@ MARKED = 5
 PERPLEXITY = 30.0
 
 
-def draw_tsne(gallery: Gallery, seen: Sequence[Observation], out: Path) -> list[Path]:
+def draw_tsne(gallery: Gallery, seen: Sequence[EpochResult], out: Path) -> list[Path]:
     """Two maps side by side; a few classes, evenly spaced, are framed in their color."""
     picked = gallery.sample(LIMIT, FEWEST_CLASSES)
     labels = [gallery.labels[i] for i in picked]
     names = sorted(set(labels))
-    marked = {names[i]: color for i, color in zip(evenly(MARKED, len(names)), COLORS, strict=False)}
-    thumbnails = [fitted(gallery.paths[i], CELL) for i in picked]
+    marked = {names[i]: color for i, color in zip(evenly(MARKED, len(names)), LINE_COLORS, strict=False)}
+    thumbnails = [fit_image(gallery.paths[i], CELL) for i in picked]
     colors = [marked.get(label) for label in labels]
     cells = max(12, round(1.4 * len(picked) ** 0.5))
     maps, points = [], []
-    for observation in (seen[0], seen[-1]):
-        assert observation.vectors is not None
-        points.append(tsne(observation.vectors[picked]))
-        drawing, drawn = image_map(thumbnails, points[-1], colors, cells=cells, cell=CELL)
-        title = f"{observation.title}: {drawn:,} of {len(picked):,} images drawn, of {len(names)} classes"
+    for result in (seen[0], seen[-1]):
+        assert result.vectors is not None
+        points.append(tsne(result.vectors[picked]))
+        drawing, drawn = draw_image_map(thumbnails, points[-1], colors, cells=cells, cell=CELL)
+        title = f"{result.title}: {drawn:,} of {len(picked):,} images drawn, of {len(names)} classes"
         maps.append(above([_line(title, drawing.width), drawing]))
     picture, table = out / "tsne.png", out / "tsne.csv"
     whole = beside(maps, gap=2 * CELL)
