@@ -22,9 +22,9 @@ from selftaught.data import (
     find_images,
     open_image,
 )
+from selftaught.data.cache_segments import RECORD
 from selftaught.data.cache_space import cache_limit, cache_root, cached_collections, delete_collection
-from selftaught.data.cached_reader import shrink
-from selftaught.data.decoded_cache import RECORD
+from selftaught.data.decoded_images import shrink
 from selftaught.errors import UsageError
 
 VIEWS = Views(size=32, resize=36, squash=36)
@@ -38,6 +38,10 @@ def much_free_space(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def reader(root: Path, side: int = 48, workers: int = 0, limit: int | None = None) -> CachedReader:
     return CachedReader(VIEWS, side, workers, CPU, DecodedCache("photos", root, limit))
+
+
+def kind(source: CachedReader) -> str:
+    return source._decoder.kind(ViewRequest("", "random"))
 
 
 def requests(photos: Path, view: str = "random") -> list[list[ViewRequest]]:
@@ -89,7 +93,7 @@ def test_a_file_is_decoded_once(photos: Path, tmp_path: Path, monkeypatch: pytes
         opened.append(path)
         return plain(path, *options)
 
-    monkeypatch.setattr("selftaught.data.cached_reader.open_image", counted)
+    monkeypatch.setattr("selftaught.data.decoded_images.open_image", counted)
     source = reader(tmp_path)
     for _ in range(3):
         read(source, requests(photos))
@@ -256,7 +260,7 @@ def read_only(root: Path, photos: Path) -> list[object]:
     source = reader(root)
     source.cache.refresh()
     images = find_images(photos)
-    slots = source.cache.find(source._short, [images.path(i) for i in range(len(images))])
+    slots = source.cache.find(kind(source), [images.path(i) for i in range(len(images))])
     assert min(slots) >= 0
     return read(source, requests(photos)).tolist()
 
@@ -269,12 +273,12 @@ def test_pixels_stored_with_other_settings_of_the_decoder_are_not_used(
     source = reader(tmp_path)
     read(source, requests(photos))
     source.cache.refresh()
-    assert min(source.cache.find(source._short, paths)) >= 0
+    assert min(source.cache.find(kind(source), paths)) >= 0
     for setting in ("DRAFT", "LONGEST"):
         with monkeypatch.context() as change:
-            change.setattr(f"selftaught.data.cached_reader.{setting}", 7)
-            assert max(source.cache.find(reader(tmp_path)._short, paths)) < 0
-    assert max(source.cache.find(reader(tmp_path, side=47)._short, paths)) < 0
+            change.setattr(f"selftaught.data.decoded_images.{setting}", 7)
+            assert max(source.cache.find(kind(reader(tmp_path)), paths)) < 0
+    assert max(source.cache.find(kind(reader(tmp_path, side=47)), paths)) < 0
     monkeypatch.setattr("selftaught.data.decoded_cache.FORMAT", 99)
     assert reader(tmp_path).cache.folder != source.cache.folder
 
@@ -412,7 +416,7 @@ def test_a_gpu_holds_the_images_or_gets_them_in_time(
     streamed = read(source, batches)
     resident = read(source, batches)
     assert source._resident
-    monkeypatch.setattr("selftaught.data.cached_reader.DEVICE_SHARE", 0.0)
+    monkeypatch.setattr("selftaught.data.device_images.DEVICE_SHARE", 0.0)
     again = CachedReader(VIEWS, 48, 0, torch.device("cuda"), DecodedCache("photos", tmp_path))
     read(again, batches)
     late = read(again, batches)

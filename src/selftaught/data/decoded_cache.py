@@ -8,51 +8,26 @@ pixels, and what is damaged, cut or gone counts as not stored.
 
 import hashlib
 import os
-import stat
-import zlib
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
+from selftaught.data.cache_segments import RECORD, checksum, possible_records, read_records, segment_sizes
 from selftaught.data.cache_space import LIMIT, cache_root, claim_collection, make_room
+from selftaught.data.decoded_images import DecodedImage
 from selftaught.data.images import identity
 from selftaught.errors import ImageError
 
-RECORD = np.dtype(
-    [
-        ("key", "<u8"),
-        ("bytes", "<i8"),
-        ("changed", "<i8"),
-        ("start", "<i8"),
-        ("width", "<i4"),
-        ("height", "<i4"),
-        ("original_width", "<i4"),
-        ("original_height", "<i4"),
-        ("checksum", "<u4"),
-    ]
-)
 FORMAT = 2
 """Of the files, and of what is stored in them: another version of either has collections of its own."""
-LONGEST_SIDE = 2**20
 MEASURED_EVERY = 8 * 2**20
 """Bytes that are stored before the space on the disk is measured again; near the limit fewer."""
 OPEN_FILES = 64
 UNKNOWN, GOOD, BAD = 0, 1, 2
-
-
-@dataclass(frozen=True)
-class Found:
-    """An image in the cache."""
-
-    pixels: np.ndarray
-    """uint8 height×width×3."""
-    original: tuple[int, int]
-    """Width and height before it was made smaller."""
 
 
 class DecodedCache:
@@ -85,15 +60,15 @@ class DecodedCache:
         """Take in what was added since the last time, by this process or another; false if nothing was."""
         self.flush()
         before = {index: (records, pixels) for index, records, pixels in self._sizes}
-        sizes = [(index, *found) for index in sorted(self.folder.glob("*.index")) if (found := _segment_sizes(index))]
+        sizes = [(index, *found) for index in sorted(self.folder.glob("*.index")) if (found := segment_sizes(index))]
         if self._writing is not None and Path(self._writing[1].name) not in {index for index, *_ in sizes}:
             self._end_segment()  # somebody deleted it: what is added to it would never be found
         if sizes == self._sizes:
             return False
         tables, places, kept = [np.empty(0, RECORD)], [np.empty((0, 2), np.int32)], {}
         for number, (index, records, pixels) in enumerate(sizes):
-            table = _read_records(index)
-            rows = np.flatnonzero(_possible(table, pixels))
+            table = read_records(index)
+            rows = np.flatnonzero(possible_records(table, pixels))
             states = np.zeros(len(table), np.uint8)
             if index in before and records >= before[index][0] and pixels >= before[index][1]:
                 known = self._states[index][: len(table)]
@@ -130,7 +105,7 @@ class DecodedCache:
         states = self._states[index]
         good = states[row] != BAD and self._read_at(index.with_suffix(".pixels"), int(record["start"]), pixels)
         if good and states[row] == UNKNOWN:
-            good = _checksum(record, pixels) == record["checksum"]
+            good = checksum(record, pixels) == record["checksum"]
         states[row] = GOOD if good else BAD
         return good
 
@@ -139,11 +114,11 @@ class DecodedCache:
         segment, row = self._places[slot].tolist()
         return bool(self._states[self._sizes[segment][0]][row] == GOOD) or self.load(slot) is not None
 
-    def load(self, slot: int) -> Found | None:
+    def load(self, slot: int) -> DecodedImage | None:
         """An image with memory of its own; None if it is damaged."""
         (size,), (original,) = self.sizes([slot])
         pixels = np.empty((size[1], size[0], 3), np.uint8)
-        return Found(pixels, (int(original[0]), int(original[1]))) if self.read(slot, pixels) else None
+        return DecodedImage(pixels, (int(original[0]), int(original[1]))) if self.read(slot, pixels) else None
 
     def sizes(self, slots: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """Width and height of each image as it is stored, and as it was: n×2 each."""
@@ -168,7 +143,7 @@ class DecodedCache:
             pixels = np.ascontiguousarray(pixels)
             height, width = pixels.shape[:2]
             record = np.array((_key(kind, path), *stamp, self._written, width, height, *original, 0), RECORD)
-            record["checksum"] = _checksum(record, pixels)
+            record["checksum"] = checksum(record, pixels)
             self._writing[0].write(pixels.data)
             self._written += pixels.nbytes
             self._room -= pixels.nbytes + RECORD.itemsize
@@ -258,40 +233,6 @@ class DecodedCache:
     def _stop(self, error: OSError) -> None:
         self.closed_because = f"{self.folder}: {error.strerror or error}"
         self._end_segment()
-
-
-def _segment_sizes(index: Path) -> tuple[int, int] | None:
-    """The bytes of a segment's two files; None if they are not both there."""
-    try:
-        found = [path.stat() for path in (index, index.with_suffix(".pixels"))]
-    except OSError:
-        return None
-    regular = all(stat.S_ISREG(status.st_mode) for status in found)
-    return (found[0].st_size, found[1].st_size) if regular else None
-
-
-def _read_records(index: Path) -> np.ndarray:
-    """The records of a segment that are there as a whole."""
-    try:
-        content = index.read_bytes()
-    except OSError:
-        content = b""
-    return np.frombuffer(content[: len(content) // RECORD.itemsize * RECORD.itemsize], RECORD)
-
-
-def _possible(records: np.ndarray, size: int) -> np.ndarray:
-    """Which records can be of images within so many bytes of pixels."""
-    possible: np.ndarray = records["start"] >= 0
-    for name in ("width", "height", "original_width", "original_height"):
-        possible &= records[name] > 0
-    possible &= (records["width"] <= LONGEST_SIDE) & (records["height"] <= LONGEST_SIDE)
-    possible &= 3 * records["width"].astype(np.int64) * records["height"] <= size - records["start"]
-    return possible
-
-
-def _checksum(record: np.ndarray, pixels: np.ndarray) -> int:
-    """Of an image's record, all but its last field, and of its pixels."""
-    return zlib.crc32(pixels.data, zlib.crc32(record.tobytes()[:-4]))
 
 
 def _key(kind: str, path: str) -> int:

@@ -1,6 +1,6 @@
 """Crops of images, resized with antialiasing on the device where the pixels are: one by one on a CPU, else at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,19 @@ class Packed(NamedTuple):
     starts: np.ndarray
     sizes: np.ndarray
     """n×2, width and height."""
+
+    @classmethod
+    def empty(cls, sizes: np.ndarray, pin_memory: bool = False) -> "Packed":
+        """Memory on the host for images of these sizes."""
+        counts = sizes.prod(1)
+        pixels = torch.empty(int(counts.sum()), 3, dtype=torch.uint8, pin_memory=pin_memory)
+        return cls(pixels, counts.cumsum() - counts, sizes)
+
+    def parts(self) -> Iterator[np.ndarray]:
+        """The pixels of each image on the host, pixels×3."""
+        flat = self.pixels.numpy()
+        for start, count in zip(self.starts.tolist(), self.sizes.prod(1).tolist(), strict=True):
+            yield flat[start : start + count]
 
 
 class CropResizer:

@@ -1,0 +1,56 @@
+"""The records of a segment of the cache: which there are, and whether they can be right."""
+
+import stat
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+RECORD = np.dtype(
+    [
+        ("key", "<u8"),
+        ("bytes", "<i8"),
+        ("changed", "<i8"),
+        ("start", "<i8"),
+        ("width", "<i4"),
+        ("height", "<i4"),
+        ("original_width", "<i4"),
+        ("original_height", "<i4"),
+        ("checksum", "<u4"),
+    ]
+)
+LONGEST_SIDE = 2**20
+
+
+def segment_sizes(index: Path) -> tuple[int, int] | None:
+    """The bytes of a segment's two files; None if they are not both there."""
+    try:
+        found = [path.stat() for path in (index, index.with_suffix(".pixels"))]
+    except OSError:
+        return None
+    regular = all(stat.S_ISREG(status.st_mode) for status in found)
+    return (found[0].st_size, found[1].st_size) if regular else None
+
+
+def read_records(index: Path) -> np.ndarray:
+    """The records of a segment that are there as a whole."""
+    try:
+        content = index.read_bytes()
+    except OSError:
+        content = b""
+    return np.frombuffer(content[: len(content) // RECORD.itemsize * RECORD.itemsize], RECORD)
+
+
+def possible_records(records: np.ndarray, size: int) -> np.ndarray:
+    """Which records can be of images within so many bytes of pixels."""
+    possible: np.ndarray = records["start"] >= 0
+    for name in ("width", "height", "original_width", "original_height"):
+        possible &= records[name] > 0
+    possible &= (records["width"] <= LONGEST_SIDE) & (records["height"] <= LONGEST_SIDE)
+    possible &= 3 * records["width"].astype(np.int64) * records["height"] <= size - records["start"]
+    return possible
+
+
+def checksum(record: np.ndarray, pixels: np.ndarray) -> int:
+    """Of an image's record, all but its last field, and of its pixels."""
+    return zlib.crc32(pixels.data, zlib.crc32(record.tobytes()[:-4]))

@@ -1,0 +1,99 @@
+"""Images as the cache stores them: decoded, made smaller, and sent between processes."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from selftaught.data.images import identity, open_image
+from selftaught.data.requests import ViewRequest
+from selftaught.data.views import Views
+from selftaught.errors import ImageError
+
+LONGEST = 4
+"""An image's long side is stored at this many times the short side it would be stored with at most."""
+DRAFT = 2
+"""A JPEG may be read at a fraction of its size if that is at least this many times the size it is stored with."""
+
+
+@dataclass(frozen=True)
+class DecodedImage:
+    """An image with memory of its own."""
+
+    pixels: np.ndarray
+    """uint8 height×width×3."""
+    original: tuple[int, int]
+    """Width and height before it was made smaller."""
+
+
+def shrink(image: Image.Image, side: int) -> Image.Image:
+    """The image with a short side of at most ``side``; never enlarged, and a long strip is squeezed.
+
+    Example:
+        >>> shrink(Image.new("RGB", (400, 200)), 100).size, shrink(Image.new("RGB", (50, 9000)), 100).size
+        ((200, 100), (50, 400))
+    """
+    scale = min(1.0, side / min(image.size))
+    width, height = (min(max(1, round(length * scale)), LONGEST * side) for length in image.size)
+    if (width, height) == image.size:
+        return image
+    return image.resize((width, height), Image.Resampling.BICUBIC, reducing_gap=3.0)
+
+
+_Stored = tuple[np.ndarray, tuple[int, int], tuple[int, int]]
+
+
+class Decoder(Dataset[_Stored | str]):
+    """Decodes a file for the cache: as a finished center view, or with a short side of at most ``side``."""
+
+    def __init__(self, views: Views, side: int) -> None:
+        self.views, self.side = views, side
+
+    def kind(self, request: ViewRequest) -> str:
+        """What the pixels stored for a request depend on besides the file."""
+        if request.view == "center":
+            return f"center {self.views.use_size} of {self.views.resize}"
+        return f"short side {self.side}, long side at most {LONGEST} times that, drafts from {DRAFT} times that"
+
+    def __getitem__(self, request: ViewRequest) -> _Stored | str:
+        try:
+            stamp = identity(request.path)
+            image = open_image(request.path, None if request.view == "center" else DRAFT * self.side)
+        except ImageError as error:
+            return str(error)
+        if request.view == "center":
+            pixels = self.views(image, "center")[0].permute(1, 2, 0).numpy()
+            return pixels, (self.views.use_size, self.views.use_size), stamp
+        return np.asarray(shrink(image, self.side)), image.size, stamp
+
+
+class Collated(NamedTuple):
+    """Decoded images side by side: one tensor is one transfer between processes."""
+
+    pixels: Tensor
+    table: list[tuple[int, int, tuple[int, int], tuple[int, int]] | str]
+    """Width, height, original size and stamp of each, or why there is none."""
+
+
+def collate(results: Sequence[_Stored | str]) -> Collated:
+    flat = [result[0].reshape(-1, 3) for result in results if not isinstance(result, str)]
+    pixels = torch.from_numpy(np.concatenate(flat)) if flat else torch.empty(0, 3, dtype=torch.uint8)
+    return Collated(pixels, [r if isinstance(r, str) else (*r[0].shape[1::-1], *r[1:]) for r in results])
+
+
+def split(collated: Collated) -> Iterator[tuple[DecodedImage, tuple[int, int]] | str]:
+    """Each image and its stamp, or why there is none."""
+    flat, start = collated.pixels.numpy(), 0
+    for row in collated.table:
+        if isinstance(row, str):
+            yield row
+            continue
+        width, height, original, stamp = row
+        count = width * height
+        yield DecodedImage(flat[start : start + count].reshape(height, width, 3), original), stamp
+        start += count

@@ -1,0 +1,46 @@
+"""Decoded images in the device's memory, as many as fit."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from selftaught.data.decoded_cache import DecodedCache
+from selftaught.data.device_crops import Packed
+
+DEVICE_SHARE = 0.3
+"""How much of the device's free memory decoded images may take."""
+
+
+class DeviceImages(NamedTuple):
+    """Images in the device's memory."""
+
+    packed: Packed
+    originals: np.ndarray
+    rows: dict[str, int]
+
+
+def move_to_device(cache: DecodedCache, known: dict[str, int], device: torch.device) -> DeviceImages | None:
+    """All known images onto the device, in blocks through pinned memory; None if they do not fit or one is damaged."""
+    paths = [path for path, slot in known.items() if slot >= 0]
+    if len(paths) < len(known):
+        return None
+    sizes, originals = cache.sizes([known[path] for path in paths])
+    counts = sizes.prod(1)
+    total = int(counts.sum())
+    if 3 * total > DEVICE_SHARE * torch.cuda.mem_get_info(device)[0]:
+        return None
+    pixels = torch.empty(total, 3, dtype=torch.uint8, device=device)
+    starts = counts.cumsum() - counts
+    block = torch.empty(max(2**25, int(counts.max())), 3, dtype=torch.uint8, pin_memory=True)
+    flat, filled, begin = block.numpy(), 0, 0
+    for path, count in zip(paths, counts.tolist(), strict=True):
+        if filled + count > len(block):
+            pixels[begin : begin + filled] = block[:filled]
+            begin, filled = begin + filled, 0
+        if not cache.read(known[path], flat[filled : filled + count]):
+            del known[path]
+            return None
+        filled += count
+    pixels[begin : begin + filled] = block[:filled]
+    return DeviceImages(Packed(pixels, starts, sizes), originals, {path: row for row, path in enumerate(paths)})
