@@ -335,6 +335,15 @@ class Embedder:
     @torch.inference_mode()
     def _embed(self, images: Tensor) -> Tensor:
         """uint8 n×3×H×W of the largest size → n×dim float32 on the CPU."""
+        vectors = self.embed_views(images).cpu()
+        if not vectors.isfinite().all():
+            raise SelftaughtError(
+                "the model gives infinite or undefined vectors: it is damaged, or its training failed"
+            )
+        return vectors
+
+    def embed_views(self, images: Tensor) -> Tensor:
+        """Center views n×3×H×W of the largest size, values from 0 to 255 → n×dim float32; can be traced."""
         views: list[Tensor] = []
         for side in self.sides:
             view = images
@@ -342,16 +351,10 @@ class Embedder:
                 view = F.interpolate(images.float(), (side, side), mode="bilinear", antialias=True, align_corners=False)
             views += [view, view.flip(-1)] if self.mirror else [view]
         parts: list[Tensor] = [self.network(view)["f"].float() for view in views]
-        vectors = parts[0]
-        if len(parts) > 1:
-            vectors = torch.stack(parts).mean(0)
-            vectors = F.normalize(vectors) if self.metric == "cosine" else vectors
-        vectors = vectors.cpu()
-        if not vectors.isfinite().all():
-            raise SelftaughtError(
-                "the model gives infinite or undefined vectors: it is damaged, or its training failed"
-            )
-        return vectors
+        if len(parts) == 1:
+            return parts[0]
+        vectors = torch.stack(parts).mean(0)
+        return F.normalize(vectors) if self.metric == "cosine" else vectors
 
     def _views(self) -> Views:
         p = replace(self.preprocessing, use_size=self.sides[-1])

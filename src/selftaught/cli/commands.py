@@ -262,6 +262,25 @@ def search(
 
 
 @app.command()
+def export(
+    run: Run,
+    images: Annotated[
+        str | None,
+        typer.Argument(help="Images to check the result with; 16 of them are taken. (default: drawn ones)"),
+    ] = None,
+    onnx: Annotated[Path | None, typer.Option(help="Write an ONNX file, such as model.onnx.", metavar="FILE")] = None,
+    program: Annotated[
+        Path | None,
+        typer.Option("--torch", help="Write a program of torch.export, such as model.pt2.", metavar="FILE"),
+    ] = None,
+) -> None:
+    """Write a model for other programs: uint8 images of any size in, vectors out, preprocessing inside."""
+    from selftaught.cli.export import export_model
+
+    export_model(run, images, onnx, program)
+
+
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Where to put everything; must be new or empty.")] = Path("demo"),
     seed: Annotated[int, typer.Option(help="Seed of the network and the training.")] = 0,

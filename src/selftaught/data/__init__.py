@@ -23,6 +23,7 @@ from selftaught.data.cache_space import (
     delete_collection,
 )
 from selftaught.data.cached_reader import CachedReader
+from selftaught.data.center_view import center_view
 from selftaught.data.crop_boxes import view_seed, view_seeds
 from selftaught.data.decoded_cache import DecodedCache
 from selftaught.data.device_crops import CropResizer, Packed
@@ -66,6 +67,7 @@ __all__ = [
     "cache_limit",
     "cache_root",
     "cached_collections",
+    "center_view",
     "check_benchmark",
     "check_skipped",
     "delete_collection",

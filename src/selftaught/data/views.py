@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from selftaught.data.center_view import cut_center
 from selftaught.data.crop_boxes import random_boxes, whole_boxes
 from selftaught.data.device_crops import resize_crop
 from selftaught.data.requests import View
@@ -48,7 +49,7 @@ class Views:
     def __call__(self, image: Image.Image, view: View, seed: int = 0) -> Tensor:
         """uint8, views×3×H×W: one view, or two for "random"."""
         if view == "center":
-            return self._center(image)[None]
+            return _pixels(cut_center(image, self.use_size, self.resize)).permute(2, 0, 1)[None]
         boxes, flips, size = self.cuts(view, np.array([image.size]), np.array([seed]))
         rows = zip(boxes[0].tolist(), flips[0].tolist(), strict=True)
         return torch.stack([resize_crop(_pixels(image.crop(tuple(box))), flip, size) for box, flip in rows])
@@ -61,15 +62,6 @@ class Views:
         if view == "random":
             return Cuts(*random_boxes(sizes, seeds, self.crop_scale), self.size)
         return Cuts(whole_boxes(sizes), np.zeros((len(sizes), 1), bool), getattr(self, _SIZES[view]))
-
-    def _center(self, image: Image.Image) -> Tensor:
-        # The crop is taken in one step with the resize, so that a 10×30,000 strip does not become 256×768,000.
-        side = min(image.size) * self.use_size / self.resize
-        left, top = (image.width - side) / 2, (image.height - side) / 2
-        box = (left, top, left + side, top + side)
-        return _pixels(image.resize((self.use_size, self.use_size), Image.Resampling.BILINEAR, box=box)).permute(
-            2, 0, 1
-        )
 
 
 _SIZES = {"center": "use_size", "squash": "squash"}

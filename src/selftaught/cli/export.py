@@ -1,0 +1,34 @@
+"""Writing a model for other programs."""
+
+from pathlib import Path
+
+from selftaught.data import open_images
+from selftaught.embedder import Embedder
+from selftaught.errors import UsageError, printable
+from selftaught.export import check_target, export
+from selftaught.training.progress import Reporter
+from selftaught.vectors import check_folder_of
+
+
+def export_model(run: Path, images: str | None, onnx: Path | None, program: Path | None) -> None:
+    paths = []
+    for path, option, ending in ((onnx, "--onnx", ".onnx"), (program, "--torch", ".pt2")):
+        if path is not None:
+            if path.suffix != ending:
+                raise UsageError(f"{option} {printable(path)} must end in {ending}")
+            check_target(path)
+            check_folder_of(path)
+            paths.append(path)
+    if not paths:
+        raise UsageError("say what to write: --onnx model.onnx, --torch model.pt2, or both")
+    found = open_images(images, "all") if images is not None else None
+    files = [found.path(index) for index in range(len(found))] if found is not None else []
+    embedder = Embedder.load(run, "cpu")
+    Reporter().say("tracing the network, and checking what is written against it: this takes a minute")
+    for written in export(embedder, paths, files):
+        kind = "given" if files else "drawn"
+        print(
+            f"{printable(written.path)}: uint8 images n×height×width×3 → vectors n×{embedder.dim}, compared by "
+            f"{embedder.metric} distance; largest difference from the model {written.difference:.1e} at a length of "
+            f"{written.length:.3g}, on {written.images} {kind} images"
+        )
