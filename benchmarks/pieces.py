@@ -7,18 +7,17 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from selftaught.data import CachedReader, ImageFolder, ImageReader, ViewRequest, view_seeds
+from selftaught.data import ImageFolder, ImageReader, ViewRequest, view_seeds
 from selftaught.learners import STML, STMLSettings
 from selftaught.method import MovingAverage
 from selftaught.networks import Backbone, Encoder, parameter_groups
-from selftaught.training.adamp import AdamP
-from selftaught.training.compiled import compile_parts
+from selftaught.training.assemble import make_reader
+from selftaught.training.compile import compile_parts
+from selftaught.training.evaluation import EMBEDDED_ON_CPU, EMBEDDED_ON_GPU, Evaluation
 from selftaught.training.interrupts import Interrupts
-from selftaught.training.measure import Measurements
-from selftaught.training.prepare import make_reader
+from selftaught.training.optimizer import AdamP
 from selftaught.training.processes import make_fabric
 from selftaught.training.progress import Reporter
-from selftaught.training.stage import EMBEDDED_AT_ONCE, EMBEDDED_ON_CPU
 
 
 def seconds(call: Callable[[], object], device: torch.device, calls: int, rounds: int) -> float:
@@ -69,7 +68,7 @@ class Pieces:
         if device.type == "cuda":
             compile_parts(self.learner, device)
         self.resident = self._random(self.rows, self.inputs.size)
-        self.embedded = EMBEDDED_AT_ONCE if device.type == "cuda" else EMBEDDED_ON_CPU
+        self.embedded = EMBEDDED_ON_GPU if device.type == "cuda" else EMBEDDED_ON_CPU
 
     def ceiling(self) -> tuple[float, float]:
         """Seconds of a step of the networks alone, and of embedding one image."""
@@ -112,9 +111,8 @@ class Pieces:
         reader = self._reader()
         quiet, compiled = Reporter(quiet=True), self.device.type == "cuda"
         try:
-            measurements = Measurements(
-                learner, self.fabric, reader, quiet, Interrupts(), 0, labeled, self.embedded, compiled
-            )
+            measurements = Evaluation(learner, self.fabric, reader, quiet, Interrupts(), 0, labeled)
+            measurements.compiled = compiled
             heads = measurements.training_set(self.images)
 
             def neighbors() -> None:
@@ -177,8 +175,8 @@ class Pieces:
 
     def _reader(self) -> ImageReader:
         reader = make_reader(self.settings, self.inputs, self.images.root, self.device)
-        if isinstance(reader, CachedReader) and self.device.type == "cuda":
-            reader.crop_resizer.compile()
+        if self.device.type == "cuda":
+            reader.compile(self.rows // 2)
         return reader
 
     def _random(self, count: int, size: int) -> Tensor:

@@ -17,14 +17,14 @@ from selftaught.method import neighbor_batches
 from selftaught.method.batches import parallel_search
 from selftaught.networks.batch_norm import with_global_batch_norm
 from selftaught.parallel import (
-    agreed,
-    any_asked,
+    any_process,
     barrier,
-    first_decides,
+    broadcast,
     gather_rows,
     gather_views,
     own_randomness,
     rank,
+    run_on_first,
     shard,
     world,
 )
@@ -95,16 +95,16 @@ def strange() -> str:
 
 def asked_at() -> list[bool]:
     """The last process asks at its third call."""
-    return [any_asked(rank() == world() - 1 and call >= 2) for call in range(6)]
+    return [any_process(rank() == world() - 1 and call >= 2) for call in range(6)]
 
 
 def decided() -> list[Any]:
     def refuse() -> None:
         raise UsageError("no")
 
-    results: list[Any] = [agreed(("from", rank())), first_decides(lambda: rank() + 10)]
+    results: list[Any] = [broadcast(("from", rank())), run_on_first(lambda: rank() + 10)]
     try:
-        first_decides(refuse)
+        run_on_first(refuse)
     except (UsageError, EndedElsewhere) as error:
         results.append((type(error).__name__, error.exit_code))
     return results
@@ -166,7 +166,7 @@ def failing(how: str, folder: Path) -> None:
                         raise SelftaughtError("cannot read a.jpg")
                     os.kill(os.getpid(), signal.SIGKILL)
                 gather_rows(torch.zeros(1), world())
-                any_asked(False)
+                any_process(False)
                 time.sleep(0.01)
         except BaseException as error:
             raise ending(error, Path("my run"), begun=True) from None

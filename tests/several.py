@@ -14,7 +14,7 @@ from torch import distributed as dist
 
 START = multiprocessing.get_context("forkserver")
 START.set_forkserver_preload(
-    ["selftaught.training.run", "pytorch_metric_learning.losses", "pytorch_metric_learning.miners"]
+    ["selftaught.training.train", "pytorch_metric_learning.losses", "pytorch_metric_learning.miners"]
 )
 
 

@@ -11,7 +11,7 @@ from selftaught.networks import Encoder, Preprocessing, parameter_groups
 from selftaught.networks.batch_norm import with_global_batch_norm
 from selftaught.networks.small import SmallNetwork
 from selftaught.parallel import shard, world
-from selftaught.training.adamp import AdamP
+from selftaught.training.optimizer import AdamP
 from selftaught.training.processes import DDP_OPTIONS
 
 IMAGES, STEPS = 20, 3

@@ -9,7 +9,7 @@ import pytest
 import torch
 from several import in_processes, started
 
-from selftaught.parallel import agreed, any_asked, first_decides, gather_rows, gather_views, rank, shard, world
+from selftaught.parallel import any_process, broadcast, gather_rows, gather_views, rank, run_on_first, shard, world
 
 pytest.importorskip("pytorch_metric_learning")
 
@@ -35,9 +35,9 @@ def test_one_process_is_left_as_it_is() -> None:
     assert gather_views(rows, 2) is rows
     assert torch.equal(gather_rows(rows, 4), rows)
     assert not gather_rows(rows, 4).requires_grad
-    assert agreed("x") == "x"
-    assert first_decides(lambda: 5) == 5
-    assert [any_asked(flag) for flag in (False, True)] == [False, True]
+    assert broadcast("x") == "x"
+    assert run_on_first(lambda: 5) == 5
+    assert [any_process(flag) for flag in (False, True)] == [False, True]
 
 
 def test_parts_are_contiguous_and_differ_by_one_at_most(together: list[dict[str, Any]]) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         relaxed_contrastive_loss,
     )
     from selftaught.retrieval import map_at_r, r_precision, recall_at_k
-    from selftaught.training.run import train
+    from selftaught.training import train
 
 __version__ = "0.1.0"
 
@@ -43,7 +43,7 @@ _HOMES = {
         "relaxed_contrastive_loss",
     ),
     "selftaught.retrieval": ("map_at_r", "r_precision", "recall_at_k"),
-    "selftaught.training.run": ("train",),
+    "selftaught.training": ("train",),
 }
 
 

@@ -1,19 +1,17 @@
 """Files are written whole or not at all."""
 
 import os
-from collections.abc import Callable, Iterator
+import stat
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from filelock import FileLock, Timeout
+
 from selftaught.errors import SelftaughtError, UsageError, printable
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
-TEMPORARY = ".{name:.200}.{process}.tmp"
+TEMPORARY, LOCK = ".{name:.200}.{process}.tmp", ".lock"
 
 
 def write_atomically(
@@ -47,11 +45,30 @@ def write_atomically(
         raise
 
 
-def new_folder(path: Path, what: str, instead: str) -> None:
-    """Make an output folder; an existing one must be empty and writable."""
+@contextmanager
+def open_regular(path: Path) -> Iterator[BinaryIO]:
+    """A regular file, to read. A pipe or a device in its place is refused: reading it might never end."""
+    try:
+        with open(path, "rb", opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise SelftaughtError(f"{printable(path)} is not a regular file: delete it")
+            yield file
+    except OSError as error:
+        raise SelftaughtError(f"cannot read {printable(path)}: {error.strerror or error}") from None
+
+
+def read_file(path: Path) -> bytes:
+    """The content of a regular file."""
+    with open_regular(path) as file:
+        return file.read()
+
+
+def new_folder(path: Path, what: str, instead: str, leftovers: Collection[str] = ()) -> None:
+    """Make an output folder; an existing one must be writable, and empty but for ``leftovers`` and hidden ones."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        if any(path.iterdir()):
+        names = {entry.name for entry in path.iterdir()} - {LOCK}
+        if not all(name in leftovers or (name.startswith(".") and name.endswith(".tmp")) for name in names):
             raise UsageError(f"{what} {printable(path)} exists already and is not empty: {instead}")
         probe = path / TEMPORARY.format(name="probe", process=os.getpid())
         probe.touch()
@@ -63,29 +80,33 @@ def new_folder(path: Path, what: str, instead: str) -> None:
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Within, no other process can be so with the same folder. Where there are no such locks, it goes on without."""
-    if fcntl is None:
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Within, no other process holds the lock of the same folder.
+
+    The file of the lock stays: a process that deletes it could delete it from under another one.
+    """
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise UsageError(f"another process is at work in {printable(folder)}: wait until it has ended") from None
+    except OSError as error:
+        raise UsageError(f"{printable(folder)} cannot be written to: {error.strerror or error}") from None
+    try:
         yield
-        return
-    place = folder / ".lock"
-    with place.open("a") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # gone with this process, and not its children's
-        except (BlockingIOError, PermissionError):
-            raise UsageError(f"another process is at work in {printable(folder)}: wait until it has ended") from None
-        except OSError:
-            pass
-        try:
-            yield
-        finally:
-            place.unlink(missing_ok=True)
+    finally:
+        lock.release()
 
 
 def remove_leftovers(folder: Path) -> None:
     """Delete what a killed process had begun to write."""
     for leftover in folder.glob(".*.tmp"):
         leftover.unlink(missing_ok=True)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file without waiting for another process to open the other end of a pipe."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _discard(temporary: Path) -> None:

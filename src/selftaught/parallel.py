@@ -4,7 +4,7 @@
 for what is on GPUs.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import pairwise
@@ -24,7 +24,7 @@ WORDS = "selftaught failed with"
 """Under which name process 0 leaves the words with which it failed."""
 
 _asked: tuple[Any, Tensor] | None = None
-"""The question of the last :func:`any_asked`, under way."""
+"""The question of the last :func:`any_process`, under way."""
 
 
 def world() -> int:
@@ -76,7 +76,7 @@ def gather_views(rows: Tensor, images: int) -> Tensor:
     return gathered
 
 
-def agreed(value: T) -> T:
+def broadcast(value: T) -> T:
     """Process 0's value, on every process."""
     if world() == 1:
         return value
@@ -85,7 +85,14 @@ def agreed(value: T) -> T:
     return box[0]
 
 
-def collected(items: list[T]) -> list[T]:
+def broadcast_tensors(tensors: Iterable[Tensor]) -> None:
+    """Overwrite tensors by those of process 0."""
+    if world() > 1:
+        for tensor in tensors:
+            dist.broadcast(tensor, src=0)
+
+
+def all_gather_list(items: list[T]) -> list[T]:
     """The items of all processes, in their order, on every process."""
     if world() == 1:
         return items
@@ -94,7 +101,7 @@ def collected(items: list[T]) -> list[T]:
     return [item for box in boxes for item in box]
 
 
-def first_decides(decide: Callable[[], T]) -> T:
+def run_on_first(decide: Callable[[], T]) -> T:
     """What process 0 gets by calling ``decide``, on every process; the others do not call it.
 
     If it fails there, the others raise :class:`EndedElsewhere`.
@@ -102,16 +109,16 @@ def first_decides(decide: Callable[[], T]) -> T:
     if world() == 1:
         return decide()
     if rank():
-        value, failure = agreed((None, 0))
+        value, failure = broadcast((None, 0))
         if failure:
             raise EndedElsewhere(failure)
         return value  # type: ignore[return-value]
     try:
         decided = decide()
     except BaseException as error:
-        agreed((None, exit_code(error)))
+        broadcast((None, exit_code(error)))
         raise
-    return agreed((decided, 0))[0]
+    return broadcast((decided, 0))[0]
 
 
 def exit_code(error: BaseException) -> int:
@@ -125,11 +132,11 @@ def barrier() -> None:
         dist.all_reduce(torch.zeros(1))  # on the CPU: GPUs may still be at work
 
 
-def any_asked(flag: bool) -> bool:
-    """Whether any process asked to stop, the same on all; every process must call it equally often.
+def any_process(flag: bool) -> bool:
+    """Whether the flag is set in any process, the same answer in all; every process must call it equally often.
 
-    Several processes get the answer to the question before, so that a stop comes one call late, but no process waits
-    for the slowest one's present step, and no host for its GPU: the question travels over the CPU's connection.
+    Several processes get the answer of the call before. So a stop comes one call late, but no process waits for the
+    slowest one's present step, and no host for its GPU: the flag travels over the CPU's connection.
     """
     global _asked
     if world() == 1:

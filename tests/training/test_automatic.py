@@ -8,8 +8,9 @@ from selftaught.errors import SelftaughtError, UsageError
 from selftaught.learners import make_settings
 from selftaught.networks import Backbone, Preprocessing
 from selftaught.recipes import Settings
+from selftaught.run_folder import Choice
 from selftaught.training import automatic
-from selftaught.training.automatic import Choice, resolve
+from selftaught.training.automatic import resolve
 
 CPU = torch.device("cpu")
 

@@ -18,6 +18,7 @@ from conftest import TINY, draw_photos
 from selftaught import Embedder, train
 from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError
 from selftaught.networks import Preprocessing
+from selftaught.run_folder import PARTIAL
 from selftaught.training import checkpoint, loop
 
 
@@ -32,7 +33,7 @@ def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
 
     def counted(self: loop.Loop, images: Tensor, indices: Tensor) -> Tensor:
         steps.append(indices)
-        self.interrupts.asked = len(steps) == step
+        self.parts.context.interrupts.asked = len(steps) == step
         return real(self, images, indices)
 
     monkeypatch.setattr(loop.Loop, "_step", counted)
@@ -90,12 +91,12 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     steps = interrupt_at(4, monkeypatch)
     with pytest.raises(Interrupted, match="selftaught train --resume"):
         train(photos, out=tmp_path / "run", epochs=2, eval=photos, quiet=True, **TINY)
-    assert (tmp_path / "run" / checkpoint.PARTIAL).exists()
+    assert (tmp_path / "run" / PARTIAL).exists()
     train(resume=tmp_path / "run", quiet=True)
     assert len(steps) == 6, "three steps an epoch, none of them twice"
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
-    assert not (tmp_path / "run" / checkpoint.PARTIAL).exists()
+    assert not (tmp_path / "run" / PARTIAL).exists()
 
 
 def test_a_network_that_draws_random_numbers_resumes_to_the_same_bits(
@@ -135,15 +136,17 @@ def test_collapse_stops_with_advice_and_keeps_the_last_good_state(photos: Path, 
     good = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
     assert all(torch.isfinite(t).all() for t in good["learner"].values())
     assert torch.isfinite(Embedder.load(tmp_path / "run").encode([Image.new("RGB", (9, 9))])).all()
-    assert not (tmp_path / "run" / checkpoint.PARTIAL).exists()
+    assert not (tmp_path / "run" / PARTIAL).exists()
     assert (tmp_path / "run" / "curves.png").exists()
 
 
 def test_a_run_that_another_process_works_on_is_left_alone(run: Path) -> None:
-    lines = ("import fcntl, sys", "f = open(sys.argv[1], 'a')", "fcntl.lockf(f, fcntl.LOCK_EX)")
-    hold = "; ".join((*lines, "print('held', flush=True)", "input()"))
+    hold = (
+        "import sys, pathlib\nfrom selftaught.files import lock_folder\n"
+        "with lock_folder(pathlib.Path(sys.argv[1])):\n print('held', flush=True)\n input()"
+    )
     with subprocess.Popen(
-        [sys.executable, "-c", hold, run / ".lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", hold, run], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
@@ -153,7 +156,6 @@ def test_a_run_that_another_process_works_on_is_left_alone(run: Path) -> None:
         assert before == {path: path.stat().st_mtime_ns for path in run.iterdir()}
         other.communicate("\n")
     train(resume=run, quiet=True)
-    assert not (run / ".lock").exists()
 
 
 def test_a_vanished_image_stops_with_its_name_and_training_goes_on_when_it_is_back(tmp_path: Path) -> None:
@@ -269,13 +271,12 @@ def test_a_full_disk_is_said_in_one_line_and_the_checkpoint_survives(run: Path, 
     before = file.read_bytes()
     loaded = checkpoint.load_checkpoint(tmp_path / "run")
     assert loaded is not None
-    content, progress = loaded
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limit[1]))
     try:
         with pytest.raises(SelftaughtError, match=r"cannot write .*checkpoint.pt: File too large") as caught:
-            checkpoint.save_checkpoint(file, content, progress)
+            checkpoint.save_checkpoint(file, loaded.parts, loaded.state)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
         signal.signal(signal.SIGXFSZ, handler)

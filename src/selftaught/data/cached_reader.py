@@ -66,6 +66,26 @@ class CachedReader:
             finally:
                 self.cache.flush()
 
+    def compile(self, images: int) -> None:
+        """Compile the cutting of views, by cutting two different numbers of them."""
+        self.crop_resizer.compile()
+        for count in (2 * images, images + 1):
+            side = self.views.size + count
+            pixels = torch.zeros(side * side, 3, dtype=torch.uint8, device=self.device)
+            packed = Packed(pixels, np.zeros(1, int), np.full((1, 2), side))
+            boxes = np.tile([0, 0, side, side - 40], (count, 1))
+            self.crop_resizer(packed, np.zeros(count, int), boxes, boxes[:, 0] < 0, self.views.size)
+
+    def uncompile(self) -> None:
+        self.crop_resizer = CropResizer()
+
+    @property
+    def note(self) -> str | None:
+        reason = self.cache.closed_because
+        return (
+            f"not all decoded images are kept: {reason}; the others are read again in every epoch" if reason else None
+        )
+
     def close(self) -> None:
         self._loader.close()
         self.cache.close()

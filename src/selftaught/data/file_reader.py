@@ -21,6 +21,8 @@ CHECKED_AT_ONCE = 32
 class FileReader:
     """Reads every file anew for every view of it: the reference for the faster :class:`CachedReader`."""
 
+    note = None
+
     def __init__(self, views: Views, workers: int = 0, device: torch.device | str = "cpu") -> None:
         self.views, self.device = views, torch.device(device)
         self._loader = Loader(_Decoder(views), _collate, workers, pin_memory=self.device.type == "cuda")
@@ -39,6 +41,12 @@ class FileReader:
         for batch in self._loader.read(noted()):
             here = batch._replace(images=batch.images.to(self.device, non_blocking=True))
             yield augment(here, asked.popleft(), self.views)
+
+    def compile(self, images: int) -> None:
+        """Nothing is compiled here: views are made in the workers."""
+
+    def uncompile(self) -> None:
+        pass
 
     def close(self) -> None:
         self._loader.close()

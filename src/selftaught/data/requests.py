@@ -36,4 +36,13 @@ class ImageReader(Protocol):
     def prepare(self, images: ImageFolder, labeled: ImageFolder | None) -> None:
         """Be told what will be read: ``images`` as random and squashed views, ``labeled`` as center views."""
 
+    def compile(self, images: int) -> None:
+        """Compile how views are made, if that gains anything, for batches of so many images."""
+
+    def uncompile(self) -> None: ...
+
+    @property
+    def note(self) -> str | None:
+        """What a user should know of how the images are read."""
+
     def close(self) -> None: ...

@@ -13,7 +13,7 @@ from torch import Tensor
 from selftaught.data import ImageFolder, Skipped, available_cores, check_skipped, identity, open_images
 from selftaught.embedder import BATCH_SIZE
 from selftaught.errors import ImageError, Interrupted, UsageError, printable
-from selftaught.files import alone_in
+from selftaught.files import lock_folder
 from selftaught.index.collection import Index
 from selftaught.index.scale import write_scale
 from selftaught.index.table import Row, as_path, is_below, spaced
@@ -40,7 +40,7 @@ def add_images(
 ) -> Change:
     """Embed the images of a folder (or shards) that are new or have changed, and write them into the index."""
     images = open_images(source, "all")
-    with alone_in(index.folder):
+    with lock_folder(index.folder):
         index.table.refresh()
         return _finish(index, _add(index, images, allow_skipped, Reporter(quiet)), Reporter(quiet))
 
@@ -57,7 +57,7 @@ def sync_images(
     sources = [source] if source is not None else index.roots()
     folders = [open_images(place, "all") for place in sources]  # a missing folder changes nothing
     total = Change()
-    with alone_in(index.folder):
+    with lock_folder(index.folder):
         index.table.refresh()
         for images in folders:
             root = os.path.abspath(images.root)  # noqa: PTH100, keeps links as they are
@@ -72,7 +72,7 @@ def sync_images(
 def remove_images(index: Index, paths: Iterable[str | os.PathLike[str]], *, quiet: bool = False) -> Change:
     """Take images, and all images below folders, out of the index; their files stay."""
     asked = [os.path.abspath(path) for path in paths]  # noqa: PTH100
-    with alone_in(index.folder):
+    with lock_folder(index.folder):
         index.table.refresh()
         known = index.table.paths()
         for path in asked:

@@ -10,9 +10,7 @@ from typing import Literal
 from selftaught.embedder import DESCRIPTION
 from selftaught.errors import SelftaughtError, printable
 from selftaught.files import write_atomically
-from selftaught.training.checkpoint import CHECKPOINT, PARTIAL
-from selftaught.training.logbook import METRICS, START, TIMING
-from selftaught.training.saved import SETTINGS, finished
+from selftaught.run_folder import CHECKPOINT, METRICS, PARTIAL, SETTINGS, START, TIMING, is_finished
 
 Status = Literal["to run", "begun", "finished", "failed"]
 
@@ -36,7 +34,7 @@ def status(folder: Path) -> Status:
     if _failure_file(folder).exists():
         return "failed"
     if (folder / DESCRIPTION).exists():
-        return "finished" if finished(folder) else "failed"
+        return "finished" if is_finished(folder) else "failed"
     return "begun" if (folder / SETTINGS).exists() else "to run"
 
 

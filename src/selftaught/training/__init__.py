@@ -1,5 +1,5 @@
 """One training loop for every method, with checkpoints and signals that need no labels."""
 
-from selftaught.training.run import train
+from selftaught.training.train import train
 
 __all__ = ["train"]

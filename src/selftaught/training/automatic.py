@@ -1,6 +1,6 @@
 """Settings left open are chosen here, each with its reason."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from selftaught.networks import Backbone
 from selftaught.parallel import world
 from selftaught.recipes import Settings
 from selftaught.retrieval import APPROXIMATE_FROM, choose_search, nearest
+from selftaught.run_folder import Choice
 from selftaught.training.processes import launched
 
 BATCH_SIZE = 120
@@ -24,18 +25,6 @@ COMPILE_FROM = 300_000
 """Images in all epochs from which on compiling saves more time than it takes."""
 CLUSTERS = 100
 """About as many as the data sets CUB and Cars have classes; ours, as nothing is known of a folder without labels."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """An automatic value, and why it is what it is."""
-
-    name: str
-    value: Any
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.name.replace('_', ' ')} {self.value}: {self.reason}"
 
 
 def resolve(settings: Settings, images: int, backbone: Backbone, device: torch.device) -> tuple[Settings, list[Choice]]:

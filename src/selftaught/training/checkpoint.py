@@ -2,27 +2,34 @@
 
 import io
 import random
-from dataclasses import dataclass, field
+import warnings
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from selftaught.errors import SelftaughtError, printable
-from selftaught.files import write_atomically
+from selftaught.files import open_regular, write_atomically
+from selftaught.parallel import run_on_first
+from selftaught.run_folder import CHECKPOINT, PARTIAL
 
 FORMAT = 2
-CHECKPOINT = "checkpoint.pt"
-"""The state at the end of the last good epoch."""
-PARTIAL = "partial.pt"
-"""A later state in the middle of an epoch, if there is one."""
 LISTS, SEPARATOR = ("files", "labeled"), "\0"
+PARTS = ("learner", "optimizer", "random")
+
+
+class DamagedCheckpoint(SelftaughtError):
+    """A checkpoint with other content than was written."""
 
 
 @dataclass
-class Progress:
+class TrainState:
     """Where a run is. With the learner and the optimizer this is all that the next step depends on."""
 
     files: tuple[str, ...]
@@ -45,38 +52,113 @@ class Progress:
     """What was measured after each epoch."""
 
 
-def save_checkpoint(path: Path, state: dict[str, Any], progress: Progress) -> None:
+@dataclass(frozen=True)
+class Checkpoint:
+    """What was read from a file."""
+
+    file: Path
+    parts: Mapping[str, Any]
+    """The states of learner, optimizer and random numbers."""
+    state: TrainState
+    passed_over: Path | None = None
+    """A later state that is damaged."""
+
+
+def save_checkpoint(path: Path, parts: Mapping[str, Any], state: TrainState) -> None:
     content = {
         "format": FORMAT,
         # Names cannot hold a zero, and one text is saved and read much faster than a million.
-        "progress": vars(progress) | {name: SEPARATOR.join(getattr(progress, name)) for name in LISTS},
+        "progress": vars(state) | {name: SEPARATOR.join(getattr(state, name)) for name in LISTS},
         "random": _random_states(),
-        **state,
+        **parts,
     }
     buffer = io.BytesIO()  # torch.save hides why a file could not be written
     torch.save(content, buffer)
     write_atomically(path, buffer.getbuffer())
 
 
-def load_checkpoint(run: Path) -> tuple[dict[str, Any], Progress] | None:
-    """The latest state of a run, and where it is; None if it has none yet."""
-    file = run / PARTIAL if (run / PARTIAL).exists() else run / CHECKPOINT
-    if not file.exists():
-        return None
-    try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
-        kind = content["format"]
-    except Exception:  # whatever a damaged archive makes the reader say
-        hint = f"delete it to go on from {CHECKPOINT}" if file.name == PARTIAL else "the run must be started again"
-        raise SelftaughtError(f"the checkpoint {printable(file)} is damaged and cannot be read: {hint}") from None
-    if kind != FORMAT:
-        raise SelftaughtError(
-            f"the checkpoint {printable(file)} has format {kind}, this version of selftaught reads format {FORMAT}: "
-            "resume it with the version that wrote it"
-        )
-    saved = content.pop("progress")
-    progress = Progress(**saved | {name: tuple(filter(None, saved[name].split(SEPARATOR))) for name in LISTS})
-    return content, progress
+def load_checkpoint(run: Path) -> Checkpoint | None:
+    """The latest state of a run, None if it has none yet; process 0 decides for all which file that is."""
+    found: list[Checkpoint | None] = []
+
+    def find() -> Path | None:
+        found.append(_find_latest(run))
+        return None if found[0] is None else found[0].file
+
+    file = run_on_first(find)
+    return found[0] if found else None if file is None else read_checkpoint(file)
+
+
+def read_checkpoint(file: Path) -> Checkpoint:
+    """What a checkpoint holds; an error in one sentence if it cannot be read or is not what was written."""
+    with open_regular(file) as opened:
+        try:
+            with zipfile.ZipFile(opened) as archive:
+                if archive.testzip() is not None:  # torch.load does not compare the checksums
+                    raise ValueError("a checksum differs")
+            opened.seek(0)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                content = torch.load(opened, map_location="cpu", weights_only=True)
+            kind = content["format"]
+            if kind == FORMAT:
+                parts = {name: content[name] for name in PARTS}
+                if not all(isinstance(part, dict) for part in parts.values()):
+                    raise TypeError("a part is no dictionary")
+                return Checkpoint(file, parts, _read_state(content["progress"]))
+        except Exception:  # whatever a damaged archive makes the readers say
+            raise DamagedCheckpoint(
+                f"the checkpoint {printable(file)} is damaged and cannot be read: the run must be started again"
+            ) from None
+    raise SelftaughtError(
+        f"the checkpoint {printable(file)} has format {printable(kind)}, this version of selftaught reads format "
+        f"{FORMAT}: resume it with the version that wrote it"
+    )
+
+
+def _find_latest(run: Path) -> Checkpoint | None:
+    """The state in mid-epoch, or else that at an epoch's end, which also stands in for a damaged one."""
+    if (run / PARTIAL).exists():
+        try:
+            return read_checkpoint(run / PARTIAL)
+        except DamagedCheckpoint:
+            if not (run / CHECKPOINT).exists():
+                raise
+            return replace(read_checkpoint(run / CHECKPOINT), passed_over=run / PARTIAL)
+    return read_checkpoint(run / CHECKPOINT) if (run / CHECKPOINT).exists() else None
+
+
+def _read_state(saved: dict[str, Any]) -> TrainState:
+    if saved.keys() != {part.name for part in fields(TrainState)}:
+        raise KeyError("a part is missing")
+    state = TrainState(**saved | {name: tuple(filter(None, saved[name].split(SEPARATOR))) for name in LISTS})
+    plan, rows = state.plan, [state.start, *state.history]
+    good = (
+        (plan.ndim, plan.dtype) == (state.probe.ndim, state.probe.dtype) == (2, torch.int64)
+        and bool(((plan >= 0) & (plan < len(state.files))).all())
+        and 0 <= int(state.step) <= len(plan)
+        and len(state.history) == state.epoch
+        and (state.sums.ndim, state.sums.is_floating_point()) == (1, True)
+        and all(isinstance(row["effective_rank"], float) for row in rows)
+        and all(isinstance(value, (int, float)) for row in rows for value in row.values())
+    )
+    if not good:
+        raise ValueError("the state of training does not fit together")
+    return state
+
+
+def restore_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
+    """Give an optimizer a saved state, which must be that of one with the same options and parameters."""
+    groups = [{**group} for group in optimizer.param_groups]
+    for own, other in zip(groups, saved["param_groups"], strict=True):
+        if any(other[name] != own[name] for name in own if name not in ("params", "lr")):
+            raise ValueError("other options")
+    shapes = [tuple(p.shape) for group in groups for p in group["params"]]
+    for number, state in saved["state"].items():
+        tensors = [value for name, value in state.items() if name != "step"]
+        if not isinstance(state["step"], int) or any(tuple(t.shape) != shapes[number] for t in tensors):
+            raise ValueError("averages of other parameters")
+    optimizer.load_state_dict(dict(saved))
 
 
 def _random_states() -> dict[str, Any]:

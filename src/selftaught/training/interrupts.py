@@ -24,12 +24,13 @@ class Interrupts:
     def __init__(self) -> None:
         self.asked = False
         self.patient = True
-        self._asked_at = 0.0
+        self._asked_at, self._process = 0.0, os.getpid()
         self._before: dict[signal.Signals, Any] = {}
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Within, the first signal stops at once: for work that calls upon processes which the signal ends as well."""
+        """Within, the first signal stops at once: for work that has nothing to save, or waits for processes."""
+        self.check()
         self.patient = False
         try:
             yield
@@ -50,6 +51,8 @@ class Interrupts:
             signal.signal(number, handler)
 
     def _note(self, _number: int, _frame: FrameType | None) -> None:
+        if os.getpid() != self._process:  # a reader that has just been started: its parent will end it
+            return
         now = time.monotonic()
         if not self.patient or (self.asked and now - self._asked_at > ONE_WISH):
             raise KeyboardInterrupt

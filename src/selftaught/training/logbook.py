@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from selftaught.errors import SelftaughtError, UsageError
-from selftaught.files import write_atomically
+from selftaught.files import read_file, write_atomically
 from selftaught.parallel import rank
 from selftaught.report import plot_curves
-from selftaught.training.checkpoint import Progress
+from selftaught.run_folder import CURVES, METRICS, START, TIMING
+from selftaught.training.checkpoint import TrainState
 
-METRICS, START, TIMING, CURVES = "metrics.jsonl", "start.json", "timing.jsonl", "curves.png"
 DRAW_INTERVAL = 60.0
 
 
@@ -29,20 +29,23 @@ class Logbook:
         self._board = _summary_writer() if tensorboard else None
         self._writer: Any = None
 
-    def resume(self, progress: Progress) -> None:
+    def resume(self, state: TrainState) -> None:
         """Bring the files to the state of a checkpoint."""
-        file = self.run / TIMING
-        lines = file.read_text("utf-8").splitlines() if file.exists() else []
-        self._timing = [row for row in map(json.loads, lines) if row["epoch"] <= progress.epoch]
-        self.write(progress)
+        self._timing = []
+        with suppress(SelftaughtError, ValueError, KeyError, TypeError, RecursionError):  # only a log: damaged, it ends
+            for line in read_file(self.run / TIMING).decode("utf-8").splitlines():
+                row = json.loads(line)
+                if row["epoch"] <= state.epoch:
+                    self._timing.append(row)
+        self.write(state)
 
-    def write(self, progress: Progress) -> None:
+    def write(self, state: TrainState) -> None:
         if not self.writes:
             return
-        write_atomically(self.run / START, json.dumps(progress.start) + "\n", lasting=False)
-        write_atomically(self.run / METRICS, _lines(progress.history), lasting=False)
+        write_atomically(self.run / START, json.dumps(state.start) + "\n", lasting=False)
+        write_atomically(self.run / METRICS, _lines(state.history), lasting=False)
         if time.monotonic() - self._drawn_at > DRAW_INTERVAL:
-            self.draw(progress)
+            self.draw(state)
 
     def timing(self, epoch: int, images: int, steps: float, whole: float) -> None:
         """Note how long an epoch took, in its steps and as a whole."""
@@ -60,17 +63,17 @@ class Logbook:
                 self._writer.add_scalar(name, value, row["epoch"])
             self._writer.flush()
 
-    def close(self, progress: Progress) -> None:
+    def close(self, state: TrainState) -> None:
         """Draw the curves a last time, however the run ended."""
         if not self.writes:
             return
         with suppress(SelftaughtError):  # if the disk is full, that has been said, or will be
-            self.draw(progress)
+            self.draw(state)
         if self._writer is not None:
             self._writer.close()
 
-    def draw(self, progress: Progress) -> None:
-        plot_curves(progress.start, progress.history, self.run / CURVES)
+    def draw(self, state: TrainState) -> None:
+        plot_curves(state.start, state.history, self.run / CURVES)
         self._drawn_at = time.monotonic()
 
 

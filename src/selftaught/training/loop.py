@@ -1,40 +1,32 @@
 """The one training loop, for every method: epochs of batches, measured, saved, resumable at any step."""
 
 import math
-import shlex
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import torch
-from lightning.fabric import Fabric
 from torch import Tensor
 
-from selftaught.data import ImageFolder, ImageReader, ViewRequest, view_seed, view_seeds
+from selftaught.data import ViewRequest, view_seed, view_seeds
 from selftaught.errors import Collapse, ImageError, Interrupted, SelftaughtError, UsageError, printable
-from selftaught.learners import Learner
-from selftaught.networks import parameter_groups
-from selftaught.parallel import agreed, any_asked, first_decides, rank, shard
-from selftaught.recipes import Settings
+from selftaught.parallel import any_process, broadcast, broadcast_tensors, rank, shard
 from selftaught.retrieval import approximate_nearest, recall_against_exact
-from selftaught.training.adamp import AdamP
+from selftaught.run_folder import CHECKPOINT, PARTIAL
+from selftaught.training.assemble import Parts
 from selftaught.training.checkpoint import (
-    CHECKPOINT,
-    PARTIAL,
-    Progress,
+    Checkpoint,
+    DamagedCheckpoint,
+    TrainState,
     load_checkpoint,
+    restore_optimizer,
     save_checkpoint,
     set_random_states,
 )
-from selftaught.training.compiled import compile_learner, uncompile
-from selftaught.training.health import symptom
-from selftaught.training.interrupts import Interrupts
-from selftaught.training.logbook import Logbook, epoch_line
-from selftaught.training.measure import Measurements
-from selftaught.training.progress import Reporter, duration
-from selftaught.training.readback import Readback
+from selftaught.training.compile import compiled
+from selftaught.training.label_free import symptom
+from selftaught.training.logbook import epoch_line
+from selftaught.training.progress import duration
 from selftaught.training.snapshots import write_snapshot
 
 EPOCH_INTERVAL = 60.0
@@ -43,255 +35,254 @@ RECALL_SAMPLE = 1000
 """Queries on which an approximate search is compared with the exact one."""
 SAVE_INTERVAL = 300.0
 """Seconds after which an epoch under way is saved, so that a kill costs no more than that."""
+NOT_A_NUMBER = "the loss is no longer a number"
 
 
 class Loop:
-    """Trains a learner on a folder of images, from wherever ``progress`` says it is."""
+    """Trains a learner on a folder of images, from wherever its state says it is."""
 
-    def __init__(
-        self,
-        run: Path,
-        learner: Learner,
-        images: ImageFolder,
-        settings: Settings,
-        fabric: Fabric,
-        reader: ImageReader,
-        measurements: Measurements,
-        logbook: Logbook,
-        reporter: Reporter,
-        interrupts: Interrupts,
-        resumed_as: Path | None = None,
-    ) -> None:
-        """``resumed_as``: the run to name in "go on with", if this one is a part of it."""
-        self.run, self.learner, self.images, self.settings = run, learner, images, settings
-        self.fabric, self.reader, self.measurements = fabric, reader, measurements
-        self.logbook, self.reporter, self.interrupts = logbook, reporter, interrupts
-        groups = parameter_groups(learner.network, settings.lr, settings.head_lr)
-        groups += learner.extra_groups(settings.head_lr)
-        self.rates = [group["lr"] for group in groups]
-        optimizer = AdamP(
-            groups,
-            betas=(0.9, 0.999),
-            weight_decay=settings.weight_decay,
-            nesterov=True,
-        )
-        self.module, self.optimizer = fabric.setup(learner, optimizer)
-        learner.train()
+    def __init__(self, parts: Parts) -> None:
+        self.parts, self.learner, self.settings = parts, parts.learner, parts.settings
+        self.rates = [group["lr"] for group in parts.optimizer.param_groups]
         self.saved_at = self.kept_at = time.monotonic()
-        self._command = f"selftaught train --resume {shlex.quote(printable(resumed_as or run))}"
 
-    def begin(self) -> Progress:
+    def begin(self) -> TrainState:
         """The state before the first step."""
-        heads = self.measurements.training_set(self.images)
-        start, probe = self.measurements.signals(self.images, heads, None)
-        start |= self.measurements.scores()
+        evaluation, images = self.parts.evaluation, self.parts.images
+        heads = evaluation.training_set(images)
+        start, probe = evaluation.signals(images, heads, None)
+        start |= evaluation.scores()
         if self.settings.search == "approximate":
             self._tell_recall(heads[self.learner.batch_head])
-        progress = Progress(
-            files=self.images.files,
-            labeled=self.measurements.labeled.files if self.measurements.labeled else (),
+        state = TrainState(
+            files=images.files,
+            labeled=evaluation.labeled.files if evaluation.labeled else (),
             plan=self._plan(heads, epoch=0),
             sums=torch.zeros(len(self.learner.loss_names)),
             start=start,
             probe=probe,
         )
         self._keep_snapshot(0)
-        self._keep(progress)
-        return progress
+        self._keep(state)
+        return state
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, checkpoint: Checkpoint) -> TrainState:
+        """Take up the state of a checkpoint."""
+        content = checkpoint.parts
         try:
-            self.learner.load_state_dict(state["learner"])
-        except RuntimeError:
+            self.learner.load_state_dict(content["learner"])
+        except (RuntimeError, TypeError, AttributeError):
             raise UsageError(
-                f"the backbone is not the one that the checkpoint in {printable(self.run)} was made with"
+                f"the backbone is not the one that the checkpoint {printable(checkpoint.file)} was made with"
             ) from None
-        self.optimizer.load_state_dict(state["optimizer"])
-        set_random_states(state["random"])  # last: whatever is built before draws from them
-
-    def go(self, progress: Progress) -> None:
-        """Train until the last epoch is done."""
-        steps, epochs = len(progress.plan), self.settings.epochs
-        done = progress.epoch * steps + progress.step
         try:
-            if self.settings.compile and progress.epoch < epochs:
-                self._compile()
-            with self.reporter.work("training", epochs * steps, done) as tell:
-                while progress.epoch < epochs:
-                    began, images = time.monotonic(), progress.plan[progress.step :].numel()
-                    self._set_rates(progress.epoch)
-                    for word in self._steps(progress):
+            restore_optimizer(self.parts.optimizer, content["optimizer"])
+            if len(checkpoint.state.sums) != len(self.learner.loss_names):
+                raise ValueError("sums of other losses")
+            set_random_states(content["random"])  # last: whatever is built before draws from them
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError):
+            raise DamagedCheckpoint(
+                f"the checkpoint {printable(checkpoint.file)} does not fit this run: the run must be started again"
+            ) from None
+        return checkpoint.state
+
+    def go(self, state: TrainState) -> None:
+        """Train until the last epoch is done."""
+        steps, epochs = len(state.plan), self.settings.epochs
+        done = state.epoch * steps + state.step
+        try:
+            work = self.parts.context.reporter.work("training", epochs * steps, done)
+            with compiled(self.parts, wanted=state.epoch < epochs), work as tell:
+                while state.epoch < epochs:
+                    began, images = time.monotonic(), state.plan[state.step :].numel()
+                    self._set_rates(state.epoch)
+                    for word in self._steps(state):
                         tell(1, word)
                     stepped = time.monotonic() - began
-                    self._finish_epoch(progress)
-                    self.logbook.timing(progress.epoch, images, stepped, time.monotonic() - began)
+                    self._finish_epoch(state)
+                    self.parts.logbook.timing(state.epoch, images, stepped, time.monotonic() - began)
         except Interrupted:
-            self._save_partial(progress)
-            raise self._stopped(progress, "and saved") from None
+            self._check_finite(state)
+            self._save_partial(state)
+            raise self._stopped(state, "and saved") from None
         except Collapse:
             raise
         except SelftaughtError as error:
             with suppress(SelftaughtError):  # the disk may be what is wrong
-                self._save_partial(progress)
-            raise SelftaughtError(f"{error}; when that is mended, go on with: {self._command}") from None
+                self._save_partial(state)
+            raise SelftaughtError(f"{error}; when that is mended, go on with: {self.parts.context.command}") from None
         except KeyboardInterrupt:
-            raise self._stopped(progress, "at once; what was saved before is kept") from None
-        finally:
-            uncompile(self.learner)
+            raise self._stopped(state, "at once; what was saved before is kept") from None
 
-    def _compile(self) -> None:
-        """Only now: all images are known to be readable, and their readers run, which compilers would disturb."""
-        assert self.settings.batch_size is not None
-        sizes = self.settings.batch_size, self.measurements.batch_size
-        with self.interrupts.at_once():  # a compiler whose helpers are gone would wait for them forever
-            compiled = compile_learner(self.learner, self.reader, self.fabric, *sizes, self.reporter)
-        self.measurements.compiled = compiled
-
-    def _steps(self, progress: Progress) -> Iterator[str]:
+    def _steps(self, state: TrainState) -> Iterator[str]:
         """The remaining steps of an epoch; yields a word on each for the progress line."""
-        device, size = self.fabric.device, progress.plan.shape[1]
-        plan, sums = progress.plan.to(device), progress.sums.to(device)
+        device, size = self.parts.fabric.device, state.plan.shape[1]
+        plan, sums = state.plan.to(device), state.sums.to(device)
         recent, own = Readback(), shard(size)
-        first, began = progress.step, time.monotonic()
-        batches = self.reader.read(self._requests(progress.plan, progress.epoch, first))
+        first, began = state.step, time.monotonic()
+        batches = self.parts.reader.read(self._requests(state.plan, state.epoch, first))
         for step, batch in enumerate(batches, first):
             if batch.failures:
                 position, reason = batch.failures[0]
-                path = self.images.path(int(progress.plan[step, own[position]]))
+                path = self.parts.images.path(int(state.plan[step, own[position]]))
                 raise ImageError(f"{printable(path)} could be read before and cannot be now ({reason})")
             losses = self._step(batch.images.to(device, non_blocking=True), plan[step])
             sums += losses
-            progress.sums, progress.step = sums, step + 1
+            state.sums, state.step = sums, step + 1
             recent.offer(losses)
             lost = recent.values is not None and not all(map(math.isfinite, recent.values))
-            if any_asked(self.interrupts.asked or lost):  # the first to know of either tells the other processes
-                if not bool(torch.isfinite(sums).all()):
-                    raise self._collapse(progress, "the loss is no longer a number")
+            if any_process(self.parts.context.interrupts.asked or lost):  # the first to know of either tells the others
+                self._check_finite(state)
                 raise Interrupted("interrupted")
             if time.monotonic() - self.saved_at > SAVE_INTERVAL:
-                self._save_partial(progress)
+                self._save_partial(state)
             pace = (step + 1 - first) / (time.monotonic() - began)
-            yield self._word(progress, recent, pace, pace * size)
+            yield self._word(state, recent, pace, pace * size)
 
     def _step(self, images: Tensor, indices: Tensor) -> Tensor:
+        parts, learner = self.parts, self.learner
         views = images.shape[1]
         rows = images.transpose(0, 1).flatten(0, 1)  # all first views, then all second ones
-        losses = self.module(rows, indices.repeat(views))
-        self.fabric.backward(losses[self.learner.loss_names[0]])
-        self.learner.after_backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        self.learner.after_step()
-        return torch.stack([losses[name].detach() for name in self.learner.loss_names])
+        losses = parts.module(rows, indices.repeat(views))
+        parts.fabric.backward(losses[learner.loss_names[0]])
+        learner.after_backward()
+        parts.optimizer.step()
+        parts.optimizer.zero_grad()
+        learner.after_step()
+        return torch.stack([losses[name].detach() for name in learner.loss_names])
 
-    def _finish_epoch(self, progress: Progress) -> None:
-        means = (progress.sums.cpu() / len(progress.plan)).tolist()
-        row: dict[str, float] = {"epoch": progress.epoch + 1, "lr": self.optimizer.param_groups[0]["lr"]}
+    def _finish_epoch(self, state: TrainState) -> None:
+        self._check_finite(state)
+        evaluation, images, settings = self.parts.evaluation, self.parts.images, self.settings
+        means = (state.sums.cpu() / len(state.plan)).tolist()
+        row: dict[str, float] = {"epoch": state.epoch + 1, "lr": self.parts.optimizer.param_groups[0]["lr"]}
         row |= dict(zip(self.learner.loss_names, means, strict=True))
-        if not all(map(math.isfinite, means)):
-            raise self._collapse(progress, "the loss is no longer a number")
-        heads = self.measurements.training_set(self.images)
-        signals, probe = self.measurements.signals(self.images, heads, progress.probe)
+        heads = evaluation.training_set(images)
+        signals, probe = evaluation.signals(images, heads, state.probe)
         row |= signals
-        problem = symptom(progress.start, row, len(self.images), self.learner.groups_images)
+        problem = broadcast(symptom(state.start, row, len(images), self.learner.groups_images))
         if problem:
-            raise self._collapse(progress, problem)
-        epoch, last = progress.epoch + 1, self.settings.epochs
-        if epoch % self.settings.eval_every == 0 or epoch == last:
-            row |= self.measurements.scores()
+            raise self._collapse(state, problem)
+        epoch, last = state.epoch + 1, settings.epochs
+        if epoch % settings.eval_every == 0 or epoch == last:
+            row |= evaluation.scores()
         self._keep_snapshot(epoch)
-        plan = self._plan(heads, epoch) if epoch < last else progress.plan
+        plan = self._plan(heads, epoch) if epoch < last else state.plan
         # Nothing may come between these: up to here an interrupt leaves the state at the end of the last step.
-        progress.history.append(row)
-        progress.epoch, progress.step, progress.plan, progress.probe = progress.epoch + 1, 0, plan, probe
-        progress.sums = torch.zeros_like(progress.sums)
+        state.history.append(row)
+        state.epoch, state.step, state.plan, state.probe = epoch, 0, plan, probe
+        state.sums = torch.zeros_like(state.sums)
         if epoch == last or time.monotonic() - self.kept_at > EPOCH_INTERVAL:
-            self._keep(progress)
-        self.logbook.write(progress)
-        self.logbook.board(row)
-        self.reporter.say(epoch_line(row, self.settings.epochs))
+            self._keep(state)
+        self.parts.logbook.write(state)
+        self.parts.logbook.board(row)
+        self.parts.context.reporter.say(epoch_line(row, last))
 
     def _plan(self, heads: dict[str, Tensor], epoch: int) -> Tensor:
         generator = torch.Generator().manual_seed(view_seed(self.settings.seed, epoch))
-        return agreed(self.learner.batches(heads[self.learner.batch_head], generator))
+        plan = broadcast(self.learner.batches(heads[self.learner.batch_head], generator))
+        broadcast_tensors(self.learner.buffers())  # clusters, for one, which a GPU may find differently
+        return plan
 
     def _tell_recall(self, rows: Tensor) -> None:
         some = torch.linspace(0, len(rows) - 1, min(RECALL_SAMPLE, len(rows)), device=rows.device).long()
         _, found = approximate_nearest(rows[some], rows, self.settings.neighbors - 1, exclude=some)
         recall = recall_against_exact(rows[some], rows, found, exclude=some)
-        self.reporter.say(f"the approximate search finds {recall:.1%} of the neighbors that an exact one would")
+        say = self.parts.context.reporter.say
+        say(f"the approximate search finds {recall:.1%} of the neighbors that an exact one would")
 
     def _requests(self, plan: Tensor, epoch: int, first: int) -> Iterator[list[ViewRequest]]:
-        seed = self.settings.seed
+        path, seed = self.parts.images.path, self.settings.seed
         for step in range(first, len(plan)):
             batch = plan[step].tolist()
             seeds = view_seeds(len(batch), seed, epoch, step)
-            yield [
-                ViewRequest(self.images.path(batch[position]), "random", seeds[position])
-                for position in shard(len(batch))
-            ]
+            yield [ViewRequest(path(batch[position]), "random", seeds[position]) for position in shard(len(batch))]
 
     def _set_rates(self, epoch: int) -> None:
         cosine = (1 + math.cos(math.pi * epoch / self.settings.epochs)) / 2
         factor = cosine if self.settings.schedule == "cosine" else 1.0
-        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+        for group, rate in zip(self.parts.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
 
     def _keep_snapshot(self, epoch: int) -> None:
         every = self.settings.snapshots
         if rank() == 0 and every and (epoch % every == 0 or epoch == self.settings.epochs):
-            write_snapshot(self.run, epoch, self.learner)
+            write_snapshot(self.parts.folder, epoch, self.learner)
 
-    def _keep(self, progress: Progress) -> None:
+    def _keep(self, state: TrainState) -> None:
         """Save the end of an epoch, to which training returns if it collapses."""
-        self._save(CHECKPOINT, progress)
+        self._save(CHECKPOINT, state)
         self._forget_partial()
         self.kept_at = self.saved_at
 
-    def _save(self, name: str, progress: Progress) -> None:
+    def _save(self, name: str, state: TrainState) -> None:
         self.saved_at = time.monotonic()
-        if rank():
-            return
-        state = {"learner": self.learner.state_dict(), "optimizer": self.optimizer.state_dict()}
-        save_checkpoint(self.run / name, state, progress)
+        if rank() == 0:
+            parts = {"learner": self.learner.state_dict(), "optimizer": self.parts.optimizer.state_dict()}
+            save_checkpoint(self.parts.folder / name, parts, state)
 
-    def _save_partial(self, progress: Progress) -> None:
-        if not bool(torch.isfinite(progress.sums).all()):
-            raise self._collapse(progress, "the loss is no longer a number")
-        self._save(PARTIAL, progress)
-
-    def _kept_epoch(self) -> int:
-        kept = load_checkpoint(self.run)
-        return kept[1].epoch if kept else 0
+    def _save_partial(self, state: TrainState) -> None:
+        """Save a state in mid-epoch, unless it is one that no one can go on with."""
+        if bool(torch.isfinite(state.sums).all()):
+            self._save(PARTIAL, state)
 
     def _forget_partial(self) -> None:
         if rank() == 0:
-            (self.run / PARTIAL).unlink(missing_ok=True)
+            (self.parts.folder / PARTIAL).unlink(missing_ok=True)
 
-    def _word(self, progress: Progress, recent: Readback, pace: float, images: float) -> str:
-        left = (self.settings.epochs - progress.epoch) * len(progress.plan) - progress.step
-        seconds = left / pace + self.logbook.seconds_beside_steps * (self.settings.epochs - progress.epoch)
+    def _word(self, state: TrainState, recent: "Readback", pace: float, images: float) -> str:
+        epochs = self.settings.epochs
+        left = (epochs - state.epoch) * len(state.plan) - state.step
+        seconds = left / pace + self.parts.logbook.seconds_beside_steps * (epochs - state.epoch)
         names = self.learner.loss_names[1:] or self.learner.loss_names  # the parts, where the whole has any
         pairs = zip(names, (recent.values or ())[-len(names) :], strict=False)
         losses = " ".join(f"{name} {value:.4f}" for name, value in pairs)
         return (
-            f"epoch {progress.epoch + 1}/{self.settings.epochs} step {progress.step}/{len(progress.plan)}, "
+            f"epoch {state.epoch + 1}/{epochs} step {state.step}/{len(state.plan)}, "
             f"{duration(seconds)} left, {images:.0f} images/s, {losses}"  # a narrow terminal cuts off the end
         )
 
-    def _stopped(self, progress: Progress, how: str) -> Interrupted:
-        return Interrupted(
-            f"stopped in epoch {progress.epoch + 1} of {self.settings.epochs} {how}; go on with: {self._command}"
-        )
+    def _stopped(self, state: TrainState, how: str) -> Interrupted:
+        where = f"epoch {state.epoch + 1} of {self.settings.epochs}"
+        return Interrupted(f"stopped in {where} {how}; go on with: {self.parts.context.command}")
 
-    def _collapse(self, progress: Progress, problem: str) -> Collapse:
+    def _check_finite(self, state: TrainState) -> None:
+        """All processes must call it together, for they end together."""
+        if not broadcast(bool(torch.isfinite(state.sums).all())):
+            raise self._collapse(state, NOT_A_NUMBER)
+
+    def _collapse(self, state: TrainState, problem: str) -> Collapse:
         self._forget_partial()
-        good = first_decides(self._kept_epoch)
+        kept = load_checkpoint(self.parts.folder)
         rates = f"--lr (now {self.settings.lr:g})"
         if self.settings.head_lr != self.settings.lr:
             rates += f" or head_lr (now {self.settings.head_lr:g})"
         return Collapse(
-            f"training collapsed in epoch {progress.epoch + 1}: {problem}; the state after epoch {good} "
-            f"is kept in {printable(self.run)}; try a lower {rates}, a larger --batch-size, "
-            "or pretrained weights"
+            f"training collapsed in epoch {state.epoch + 1}: {problem}; the state after epoch "
+            f"{kept.state.epoch if kept else 0} is kept in {printable(self.parts.folder)}; try a lower {rates}, "
+            "a larger --batch-size, or pretrained weights"
         )
+
+
+class Readback:
+    """The latest losses that have reached the host, without ever waiting for the device."""
+
+    def __init__(self) -> None:
+        self.values: list[float] | None = None
+        self._waiting: tuple[Tensor, torch.cuda.Event | None] | None = None
+
+    def offer(self, losses: Tensor) -> None:
+        if self._waiting is not None:
+            copy, event = self._waiting
+            if event is not None and not event.query():
+                return
+            self.values = copy.tolist()
+        if losses.device.type == "cuda":
+            event = torch.cuda.Event()
+            copy = torch.empty(losses.shape, dtype=losses.dtype, pin_memory=True)
+            copy.copy_(losses, non_blocking=True)
+            event.record()
+            self._waiting = copy, event
+        else:
+            self._waiting = None
+            self.values = losses.tolist()

@@ -22,13 +22,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from selftaught.errors import EndedElsewhere, Interrupted, SelftaughtError, UsageError, printable
 from selftaught.parallel import connection_lost, exit_code, first_says, rank, world
+from selftaught.training.progress import duration
 
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What a launcher tells each process."""
 FABRIC_VARIABLES = ("LT_CLI_USED", "LT_ACCELERATOR", "LT_STRATEGY", "LT_DEVICES", "LT_NUM_NODES", "LT_PRECISION")
 """What ``fabric run`` adds, of which nothing is needed: Fabric would take it for a contradiction to our settings."""
-LONGEST_WAIT = timedelta(hours=6)
-"""For another process that is alive: one may have to decode a million images first. A dead one is noticed at once."""
+LONGEST_WAIT = timedelta(hours=2)
+"""For another process that is alive: one may have to list or score a million images. A dead one is noticed at once."""
 SAVING = timedelta(seconds=25)
 """How long process 0 may take to save before the others end; after 30 s ``torchrun`` kills it."""
 _BUFFERS = ("forward_sync_buffers", "broadcast_buffers")  # its name in newer and older versions of PyTorch
@@ -67,6 +68,8 @@ def launched() -> Launched | None:
 def join_processes() -> None:
     """Connect with the other processes, if there are any."""
     found = launched()
+    if world() > 1:
+        _check_backend()
     if found is None or world() > 1:
         return
     for option, instead in (("precision", "--set precision=… of selftaught"), ("strategy", "--strategy ddp")):
@@ -83,6 +86,16 @@ def join_processes() -> None:
         why = " ".join(str(error).split())[:200]
         raise SelftaughtError(f"the {found.processes} processes could not be connected: {why}") from None
     atexit.register(_leave)
+
+
+def _check_backend() -> None:
+    """An error unless the processes, which the caller has connected, can send what lies in the CPU's memory."""
+    backends = dist.get_backend_config()
+    if "cpu:" not in backends:
+        raise UsageError(
+            f"the processes are connected by {printable(backends)} alone, but training also sends what lies in the "
+            'memory of CPUs: connect them with init_process_group("cpu:gloo,cuda:nccl")'
+        )
 
 
 def check_device(device: torch.device) -> None:
@@ -130,7 +143,8 @@ def ending(error: BaseException, run: Path, begun: bool) -> BaseException:
         if rank():
             return EndedElsewhere()
         how = f"go on with: {RESUME} {shlex.quote(printable(run))}" if begun else "start again with the same command"
-        error = SelftaughtError(f"another of the {world()} processes ended; {how}")
+        silent = "timed out" in str(error).lower() and f"did not answer for {duration(LONGEST_WAIT.total_seconds())}"
+        error = SelftaughtError(f"another of the {world()} processes {silent or 'ended'}; {how}")
     patience = SAVING if isinstance(error, (Interrupted, KeyboardInterrupt)) else timedelta(seconds=3)
     if not isinstance(error, EndedElsewhere) and first_says(str(error), patience):
         return EndedElsewhere(exit_code(error))

@@ -1,10 +1,8 @@
 """Networks kept along the way of a run, for the figures that show how it went."""
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import safetensors
 import torch
@@ -12,12 +10,10 @@ from safetensors.torch import load_file, save
 
 from selftaught.errors import SelftaughtError, printable
 from selftaught.files import write_atomically
-from selftaught.learners import STML, Learner, load_settings
+from selftaught.learners import STML, Learner
 from selftaught.networks import HEADS, EmbeddingNetwork, Encoder, Preprocessing, build_backbone
 from selftaught.recipes import Settings
-from selftaught.training.saved import SETTINGS
-
-SNAPSHOTS = "snapshots"
+from selftaught.run_folder import SNAPSHOTS, read_record
 
 
 @dataclass(frozen=True)
@@ -57,16 +53,18 @@ def load_snapshot(run: Path, epoch: int, device: torch.device) -> Snapshot:
     """A run's networks after some epoch that it has kept."""
     file = _file(run, epoch)
     try:
-        saved: dict[str, Any] = json.loads((run / SETTINGS).read_text("utf-8", "surrogateescape"))
+        record = read_record(run)
+        preprocessing = record.preprocessing
+        if record.backbone is None or preprocessing is None or record.settings is None:
+            raise ValueError("the run has not begun")
         state = load_file(file)
         with safetensors.safe_open(file, "pt") as opened:
             about = opened.metadata()
-        preprocessing = Preprocessing(**saved["preprocessing"])
         networks = {}
         for kind in ("student", "teacher"):
             own = {name.removeprefix(f"{kind}."): t for name, t in state.items() if name.startswith(f"{kind}.")}
             if own:
-                encoder = Encoder(build_backbone(saved["backbone"], "none").module, preprocessing)
+                encoder = Encoder(build_backbone(record.backbone, "none").module, preprocessing)
                 dims = {head: _dim(own, head) for head in ("f", "g") if _dim(own, head)}
                 heads = {
                     h: HEADS[about["head"] if h == "f" else "linear"](encoder.features, d) for h, d in dims.items()
@@ -74,7 +72,7 @@ def load_snapshot(run: Path, epoch: int, device: torch.device) -> Snapshot:
                 network = EmbeddingNetwork(encoder, heads, normalize=about["normalize"] == "True")
                 network.load_state_dict(own)
                 networks[kind] = network.to(device).eval()
-        return Snapshot(networks["student"], networks.get("teacher"), load_settings(saved["settings"]), preprocessing)
+        return Snapshot(networks["student"], networks.get("teacher"), record.settings, preprocessing)
     except (OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise SelftaughtError(f"cannot load the networks in {printable(file)}: {reason}") from None

@@ -9,7 +9,7 @@ import torch
 from timm.optim import adamp as timm_adamp
 from torch import Tensor, nn
 
-from selftaught.training.adamp import AdamP
+from selftaught.training.optimizer import AdamP
 
 SETTINGS: dict[str, Any] = {"betas": (0.9, 0.999), "weight_decay": 1e-2, "nesterov": True}
 SHAPES = [(8, 3, 3, 3), (16, 8, 1, 1), (6,), (16, 8, 3, 3), (5, 16), (1, 7), (4, 1), (), (8, 3, 5, 5), (2, 3, 2, 2, 2)]

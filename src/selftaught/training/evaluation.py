@@ -20,12 +20,14 @@ from selftaught.data import (
 )
 from selftaught.errors import ImageError, SelftaughtError, printable
 from selftaught.learners import Learner
-from selftaught.parallel import collected, gather_rows, rank, shard, world
+from selftaught.parallel import all_gather_list, gather_rows, run_on_first, shard, world
 from selftaught.retrieval import score
-from selftaught.training.health import effective_rank, neighbors_kept, probe_neighbors, probes_of, view_agreement
 from selftaught.training.interrupts import Interrupts
+from selftaught.training.label_free import effective_rank, neighbors_kept, probe_neighbors, probes_of, view_agreement
 from selftaught.training.progress import Reporter
 
+EMBEDDED_ON_GPU, EMBEDDED_ON_CPU = 256, 64
+"""Images embedded at once."""
 RECALLS = (1, 2, 4, 8, 10, 100)
 """The k of Recall@k that any of the paper's tables has."""
 
@@ -41,7 +43,7 @@ class Unreadable(ImageError):
         self.images, self.skipped = images, skipped
 
 
-class Measurements:
+class Evaluation:
     """Embeds images with the learner's network and draws numbers from that. Labels are used here alone.
 
     Several processes embed a part of the images each, and all get all embeddings.
@@ -56,13 +58,12 @@ class Measurements:
         interrupts: Interrupts,
         seed: int,
         labeled: ImageFolder | None,
-        batch_size: int = 64,
-        compiled: bool = False,
     ) -> None:
-        """``batch_size``: images embedded at once; with ``compiled``, the last batch too is as long."""
         self.learner, self.fabric, self.reader = learner, fabric, reader
         self.reporter, self.interrupts, self.seed, self.labeled = reporter, interrupts, seed, labeled
-        self.batch_size, self.compiled = batch_size, compiled
+        self.batch_size = EMBEDDED_ON_GPU if fabric.device.type == "cuda" else EMBEDDED_ON_CPU
+        self.compiled = False
+        """Whether the network is compiled, for batches of exactly that size."""
 
     def training_set(self, images: ImageFolder) -> dict[str, Tensor]:
         """Each head's embeddings of all training images, whole and squashed."""
@@ -85,19 +86,19 @@ class Measurements:
         return row, now
 
     def scores(self) -> dict[str, float]:
-        """Retrieval metrics on the labeled images, as ``selftaught evaluate`` computes them; nothing without labels.
+        """Retrieval metrics on the labeled images, as ``selftaught evaluate`` computes them; nothing without labels."""
+        labeled = self.labeled
+        if labeled is None:
+            return {}
+        vectors = self._embed(labeled, range(len(labeled)), "center", "evaluating", exact=True)["f"][:, 0]
 
-        Only the first process has them.
-        """
-        if self.labeled is None:
-            return {}
-        vectors = self._embed(self.labeled, range(len(self.labeled)), "center", "evaluating", exact=True)["f"][:, 0]
-        if rank():
-            return {}
-        try:
-            return score(vectors, self.labeled.classes(), RECALLS).row()
-        except ValueError as error:
-            raise SelftaughtError(f"{printable(self.labeled.root)} cannot be measured on: {error}") from None
+        def measure() -> dict[str, float]:
+            try:
+                return score(vectors, labeled.classes(), RECALLS).row()
+            except ValueError as error:
+                raise SelftaughtError(f"{printable(labeled.root)} cannot be measured on: {error}") from None
+
+        return run_on_first(measure)
 
     def _embed(
         self, images: ImageFolder, indices: Sequence[int], view: View, label: str, exact: bool = False
@@ -124,11 +125,15 @@ class Measurements:
                 )
                 heads, failures = stack_embeddings(batches, len(own), advance)
         self.learner.train()
-        skipped = collected([Skipped(images.files[own[i]], reason) for i, reason in failures])
+        skipped = all_gather_list([Skipped(images.files[own[i]], reason) for i, reason in failures])
         if skipped:
             raise Unreadable(images, skipped)
         views = 2 if view == "random" else 1
-        return {name: gather_rows(rows.unflatten(0, (-1, views)), len(indices)) for name, rows in heads.items()}
+        # A process without any image of its own takes part with no rows, of the widths that the others know.
+        widths = dict(all_gather_list([(name, rows.shape[1]) for name, rows in heads.items()]))
+        empty = torch.empty(0, device=self.fabric.device)
+        parts = {name: heads.get(name, empty.view(0, width)).view(-1, views, width) for name, width in widths.items()}
+        return {name: gather_rows(rows, len(indices)) for name, rows in parts.items()}
 
     def _requests(self, images: ImageFolder, indices: Iterable[int], view: View) -> Iterator[ViewRequest]:
         for i in indices:

@@ -45,10 +45,10 @@ def test_second_stage_learns_from_all_images_starting_where_the_first_ended(
     first, second = load_checkpoint(run / "supervised"), load_checkpoint(run)
     assert first is not None
     assert second is not None
-    assert len(first[1].files) == 16
-    assert len(second[1].files) == 36
-    ended = {k: v for k, v in first[0]["learner"].items() if k.startswith("network.")}
-    began = second[0]["learner"]
+    assert len(first.state.files) == 16
+    assert len(second.state.files) == 36
+    ended = {k: v for k, v in first.parts["learner"].items() if k.startswith("network.")}
+    began = second.parts["learner"]
     assert {"network.heads.f.weight", "network.heads.g.weight"} < set(ended)
     for name, tensor in ended.items():
         assert torch.equal(tensor, began[name])
@@ -83,7 +83,7 @@ def test_a_run_stopped_in_either_stage_goes_on_to_the_same_result(
 
     def stop(loop: loop_module.Loop, progress: Any) -> None:
         finish(loop, progress)
-        if (loop.run.name == "supervised") == (stopped_in == "supervised"):
+        if (loop.parts.folder.name == "supervised") == (stopped_in == "supervised"):
             raise SelftaughtError("pulled the plug")
 
     monkeypatch.setattr(loop_module.Loop, "_finish_epoch", stop)
@@ -103,7 +103,7 @@ def test_slade_labels_the_unlabeled_images_by_clusters_once(halves: tuple[Path, 
     train(labeled=labeled, unlabeled=unlabeled, out=run, method="slade", clusters=3, **SEMI)
     state = load_checkpoint(run)
     assert state is not None
-    classes = state[0]["learner"]["classes"]
+    classes = state.parts["learner"]["classes"]
     assert classes[:16].tolist() == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
     assert set(classes[16:].tolist()) == {4, 5, 6}
     assert Embedder.load(run).metric == "cosine"
@@ -116,8 +116,8 @@ def test_labels_are_not_looked_at_in_the_second_stage(halves: tuple[Path, Path],
     first, second = load_checkpoint(run / "supervised"), load_checkpoint(run)
     assert first is not None
     assert second is not None
-    assert "classes" in first[0]["learner"]
-    assert "classes" not in second[0]["learner"]
+    assert "classes" in first.parts["learner"]
+    assert "classes" not in second.parts["learner"]
 
 
 def test_one_of_the_two_folders_alone_is_misuse(halves: tuple[Path, Path], tmp_path: Path) -> None:

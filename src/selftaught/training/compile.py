@@ -5,55 +5,72 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
-import numpy as np
 import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
 from torch._inductor import async_compile
 
-from selftaught.data import CachedReader, CropResizer, ImageReader, Packed, Views
 from selftaught.learners import STML, VIEWS, Learner
 from selftaught.networks import Encoder
 from selftaught.parallel import shard
-from selftaught.training.progress import Reporter
+from selftaught.training.assemble import Parts
 
 
-def compile_learner(
-    learner: Learner, reader: ImageReader, fabric: Fabric, batch_size: int, embedded: int, reporter: Reporter
-) -> bool:
-    """Compile the learner's encoders and its loss, in place, for training and for embedding; whether that worked.
+@contextmanager
+def compiled(parts: Parts, wanted: bool) -> Iterator[None]:
+    """Within, the learner's encoders and its loss are compiled, for training and for embedding, if settings say so.
 
-    Args:
-        batch_size: how many images a step has, of all processes.
-        embedded: how many images are embedded at once.
+    Only now, right before the first step: all images are known to be readable, and their readers run, which compilers
+    would disturb. Afterwards all is as before: for inputs of other sizes it would be compiled again and again.
+    """
+    if not wanted or not parts.settings.compile:
+        yield
+        return
+    before = [(part, part._compiled_call_impl) for part in parts.learner.modules()]
+    try:
+        with parts.context.interrupts.at_once():  # a compiler whose helpers are gone would wait for them forever
+            parts.evaluation.compiled = _compile(parts)
+        if not parts.evaluation.compiled:
+            _restore(before)
+            parts.reader.uncompile()
+        yield
+    finally:
+        _restore(before)
+
+
+def _restore(before: list[tuple[nn.Module, Any]]) -> None:
+    for part, call in before:
+        part._compiled_call_impl = call
+
+
+def _compile(parts: Parts) -> bool:
+    """Compile, and run all that was compiled once; whether that worked.
 
     Nothing else of the learner changes: not its weights, statistics or gradients, nor the random state.
     """
+    learner, fabric, say = parts.learner, parts.fabric, parts.context.reporter.say
+    batch_size = parts.settings.batch_size
+    assert batch_size is not None
     torch._dynamo.reset()  # what was compiled for a run before this one counts toward a limit
-    parts = compile_parts(learner, fabric.device)
-    encoders = [part for part in parts if isinstance(part, Encoder)]
+    encoders = [part for part in compile_parts(learner, fabric.device) if isinstance(part, Encoder)]
     for name in ("torch._inductor", "torch._dynamo"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    reporter.say("compiling networks and loss, which takes a minute or two; the next time less")
+    say("compiling networks and loss, which takes a minute or two; the next time less")
     try:
         with _unchanged(encoders, fabric.device):
             for encoder in encoders:
-                _try(encoder, fabric, VIEWS * len(shard(batch_size)), embedded)
+                _try(encoder, fabric, VIEWS * len(shard(batch_size)), parts.evaluation.batch_size)
             if isinstance(learner, STML):
                 _try_loss(learner, fabric, VIEWS * batch_size)
-            if isinstance(reader, CachedReader):
-                _try_crops(reader.crop_resizer, reader.views, batch_size, fabric.device)
+            parts.reader.compile(batch_size)
     except KeyboardInterrupt:
         _end_compilers()
         raise
     except Exception as error:  # whatever compilers and their environments come up with
-        reason = " ".join(str(error).split("\n")[:2])[:200]  # more than that is for who writes compilers
-        reporter.say(f"going on without torch.compile, which failed: {type(error).__name__}: {reason}")
-        for part in parts:
-            part._compiled_call_impl = None
-        if isinstance(reader, CachedReader):
-            reader.crop_resizer = CropResizer()
+        reason = " ".join(str(error).split("\n")[:2])[:200]  # the rest is for those who write compilers
+        say(f"going on without torch.compile, which failed: {type(error).__name__}: {reason}")
         torch._dynamo.reset()
         return False
     finally:
@@ -61,12 +78,6 @@ def compile_learner(
     with suppress(Exception):  # its processes and threads are of no more use, and in the way of new processes
         async_compile.shutdown_compile_workers()
     return True
-
-
-def uncompile(learner: Learner) -> None:
-    """Make the learner's parts what they were: for inputs of other sizes they would be compiled again and again."""
-    for part in learner.modules():
-        part._compiled_call_impl = None
 
 
 def compile_parts(learner: Learner, device: torch.device) -> list[nn.Module]:
@@ -113,21 +124,6 @@ def _try_loss(learner: STML, fabric: Fabric, rows: int) -> None:
         with fabric.autocast():
             loss = learner.loss({**learned, "teacher": learned["g"].detach()}, ids)["loss"]
         torch.autograd.grad(loss, list(learned.values()))  # not backward: what is kept would be overwritten
-
-
-def _try_crops(cutter: CropResizer, views: Views, images: int, device: torch.device) -> None:
-    cutter.compile()
-    for count in (VIEWS * images, images + 1):
-        side = views.size + count
-        pixels = torch.zeros(side * side, 3, dtype=torch.uint8, device=device)
-        boxes = np.tile([0, 0, side, side - 40], (count, 1))
-        cutter(
-            Packed(pixels, np.zeros(1, int), np.full((1, 2), side)),
-            np.zeros(count, int),
-            boxes,
-            boxes[:, 0] < 0,
-            views.size,
-        )
 
 
 def _black(count: int, size: int, device: torch.device) -> Tensor:

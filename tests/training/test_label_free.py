@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from selftaught.training.health import effective_rank, neighbors_kept, probe_neighbors, symptom, view_agreement
+from selftaught.training.label_free import effective_rank, neighbors_kept, probe_neighbors, symptom, view_agreement
 
 GOOD = {"effective_rank": 40.0, "view_agreement": 0.7, "loss": 0.3}
 

@@ -22,11 +22,12 @@ from selftaught.data import Batch, FileReader, ImageFolder, ViewRequest, Views, 
 from selftaught.errors import Interrupted, SelftaughtError
 from selftaught.networks import Encoder, build_backbone
 from selftaught.retrieval import score
-from selftaught.training import features, loop
-from selftaught.training.features import FEATURES
-from selftaught.training.heads import VIEWS, FeatureReader
+from selftaught.run_folder import FEATURES
+from selftaught.training import feature_file, loop
+from selftaught.training.evaluation import Unreadable
+from selftaught.training.frozen_backbone import VIEWS, FeatureReader
+from selftaught.training.images import RunImages
 from selftaught.training.interrupts import Interrupts
-from selftaught.training.measure import Unreadable
 from selftaught.training.progress import Reporter
 
 HEADS: dict[str, Any] = TINY | {"train": "heads", "quiet": True}
@@ -56,6 +57,14 @@ class CountingSource:
     def prepare(self, images: ImageFolder, labeled: ImageFolder | None) -> None:
         self.reader.prepare(images, labeled)
 
+    note = None
+
+    def compile(self, images: int) -> None:
+        pass
+
+    def uncompile(self) -> None:
+        pass
+
     def close(self) -> None:
         self.reader.close()
 
@@ -69,7 +78,7 @@ def encoder() -> Encoder:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "BLOCK", 5)
+    monkeypatch.setattr(feature_file, "BLOCK", 5)
 
 
 def reader_of(
@@ -77,7 +86,9 @@ def reader_of(
 ) -> tuple[FeatureReader, CountingSource]:
     interrupts = Interrupts()
     source = CountingSource(encoder, interrupts, stop_after)
-    reader = FeatureReader(source, encoder, run, images, images, 0, CPU, Reporter(quiet=True), interrupts)
+    reader = FeatureReader(
+        source, encoder, run, RunImages(images, None, images), 0, CPU, Reporter(quiet=True), interrupts
+    )
     return reader, source
 
 
@@ -129,7 +140,7 @@ def test_interrupted_features_are_gone_on_with(photos: Path, tmp_path: Path, enc
     resumed, second = reader_of(encoder, images, tmp_path / "stopped")
     assert torch.equal(ask(resumed, images, "random"), expected)
     again = len(first.asked) + len(second.asked) - len(whole.asked)
-    assert again < VIEWS // 2 * features.BLOCK, "no more than one block"
+    assert again < VIEWS // 2 * feature_file.BLOCK, "no more than one block"
     assert len(whole.asked) == len(images) * (2 + VIEWS // 2)
     third, nothing = reader_of(encoder, images, tmp_path / "stopped")
     assert torch.equal(ask(third, images, "random"), expected)
@@ -152,7 +163,7 @@ def test_features_of_other_weights_or_other_files_are_not_taken(photos: Path, tm
 def test_a_damaged_file_of_features_is_made_again(photos: Path, tmp_path: Path, encoder: Encoder) -> None:
     images = find_images(photos)
     expected = ask(reader_of(encoder, images, tmp_path)[0], images, "squash")
-    (file,) = (tmp_path / FEATURES).glob("squash-*.npy")
+    (file,) = (tmp_path / FEATURES).glob("squash-*.f32")
     file.write_bytes(file.read_bytes()[:1000])
     assert torch.equal(ask(reader_of(encoder, images, tmp_path)[0], images, "squash"), expected)
 
@@ -229,7 +240,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
     def counted(self: loop.Loop, *given: Any) -> Any:
         nonlocal steps
         steps += 1
-        self.interrupts.asked = steps == 4
+        self.parts.context.interrupts.asked = steps == 4
         return real(self, *given)
 
     monkeypatch.setattr(loop.Loop, "_step", counted)
@@ -266,10 +277,10 @@ def test_an_interrupt_while_features_are_computed_says_how_to_go_on(
 SLOW = """
 import sys, time
 from selftaught import train
-from selftaught.training import features
-features.BLOCK = 5
-write = features.KeptFeatures.write
-features.KeptFeatures.write = lambda *given: (time.sleep(0.1), write(*given))
+from selftaught.training import feature_file
+feature_file.BLOCK = 5
+write = feature_file.FeatureFile.write
+feature_file.FeatureFile.write = lambda *given: (time.sleep(0.1), write(*given))
 options = {"backbone": "small", "dim": 8, "batch_size": 8, "neighbors": 2, "epochs": 1, "workers": 0}
 train(sys.argv[1], out=sys.argv[2], train="heads", **options)
 """
@@ -281,7 +292,7 @@ def test_a_run_killed_while_features_are_computed_ends_with_the_same_bits(photos
     run = tmp_path / "killed"
     process = subprocess.Popen([sys.executable, "-c", SLOW, photos, run], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while not any(b"\1" in file.read_bytes() for file in run.glob(f"{FEATURES}/random-*.done")):
+    while not any(any(file.read_bytes()) for file in run.glob(f"{FEATURES}/random-*.sums")):
         assert process.poll() is None, "it ended before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.01)

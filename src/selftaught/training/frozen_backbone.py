@@ -13,12 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from selftaught.data import Batch, ImageFolder, ImageReader, Skipped, View, ViewRequest, view_seed
+from selftaught.data import Batch, ImageFolder, ImageReader, Skipped, View, ViewRequest, identity, view_seed
+from selftaught.errors import ImageError
 from selftaught.networks import EmbeddingNetwork, Encoder
-from selftaught.parallel import agreed, collected, first_decides, shard
-from selftaught.training.features import FEATURES, KeptFeatures
+from selftaught.parallel import all_gather_list, broadcast, run_on_first, shard
+from selftaught.run_folder import FEATURES
+from selftaught.training.evaluation import Unreadable
+from selftaught.training.feature_file import FeatureFile
+from selftaught.training.images import RunImages
 from selftaught.training.interrupts import Interrupts
-from selftaught.training.measure import Unreadable
 from selftaught.training.progress import Reporter, Tell
 
 VIEWS = 4
@@ -34,7 +37,7 @@ class FeatureReader:
 
     "random" gives two different ones of the kept views of an image, chosen by the request's seed alone. The features
     are computed when the first batch is read: by then the encoder must have its weights and be on its device. Those
-    that were computed before, with the same weights and for the same list of files, are taken as they are.
+    that were computed before, with the same weights and of the same files, are taken as they are.
     """
 
     def __init__(
@@ -42,18 +45,20 @@ class FeatureReader:
         source: ImageReader,
         encoder: Encoder,
         run: Path,
-        images: ImageFolder,
-        labeled: ImageFolder | None,
+        images: RunImages,
         seed: int,
         device: torch.device,
         reporter: Reporter,
         interrupts: Interrupts,
     ) -> None:
-        """``images`` will be asked for as "squash" and "random", ``labeled`` as "center"; ``source`` reads them."""
         self.source, self.encoder, self.folder = source, encoder, run / FEATURES
-        self.images, self.labeled, self.seed, self.device = images, labeled, seed, device
+        self.images, self.seed, self.device = images, seed, device
         self.reporter, self.interrupts = reporter, interrupts
         self._kept: dict[str, tuple[np.ndarray, dict[str, int]]] = {}
+
+    @property
+    def note(self) -> str | None:
+        return self.source.note
 
     def read(self, batches: Iterable[list[ViewRequest]]) -> Iterator[Batch]:
         if not self._kept:
@@ -64,6 +69,12 @@ class FeatureReader:
 
     def prepare(self, images: ImageFolder, labeled: ImageFolder | None) -> None:
         self.source.prepare(images, labeled)
+
+    def compile(self, images: int) -> None:
+        """Nothing is compiled here: there is little to compute."""
+
+    def uncompile(self) -> None:
+        pass
 
     def close(self) -> None:
         self.source.close()
@@ -78,7 +89,7 @@ class FeatureReader:
         if not isinstance(head, nn.Linear) or head.out_features > head.in_features:
             return
         self._kept = self._kept or self._compute()
-        directions = agreed(principal_directions(self._kept["squash"][0][:, 0], head.out_features))
+        directions = broadcast(principal_directions(self._kept["squash"][0][:, 0], head.out_features))
         with torch.no_grad():
             head.weight.copy_(directions)
 
@@ -92,32 +103,32 @@ class FeatureReader:
         weights, training = _digest(self.encoder), self.encoder.training
         self.encoder.eval()
         # The random views last: what cannot be read is found before, and what a cache decodes is there for them.
-        rows = _rows(self.images)
-        kept = {"squash": (self._keep("squash", self.images, 1, weights), rows)}
-        if self.labeled is not None:
-            kept["center"] = self._keep("center", self.labeled, 1, weights), _rows(self.labeled)
-        kept["random"] = self._keep("random", self.images, VIEWS // 2, weights), rows
+        images, measured = self.images.training, self.images.evaluation
+        rows = _rows(images)
+        kept = {"squash": (self._keep("squash", images, 1, weights), rows)}
+        if measured is not None:
+            kept["center"] = self._keep("center", measured, 1, weights), _rows(measured)
+        kept["random"] = self._keep("random", images, VIEWS // 2, weights), rows
         self.encoder.train(training)
         return kept
 
     def _keep(self, view: View, images: ImageFolder, looks: int, weights: bytes) -> np.ndarray:
         """The answers to ``looks`` requests for a view of each image, which have two views each if it is random."""
-        names = "\0".join([str(images.root), *images.files]).encode("utf-8", "surrogateescape")
-        key = hashlib.sha256(weights + names).hexdigest()[:16]
+        key = run_on_first(lambda: hashlib.sha256(weights + _digest_files(images)).hexdigest()[:16])
         views = looks * (2 if view == "random" else 1)
-        kept = KeptFeatures(self.folder / f"{view}-{key}.npy", len(images), views, self.encoder.features)
-        blocks = first_decides(kept.prepare)
+        kept = FeatureFile(self.folder / f"{view}-{key}.f32", len(images), views, self.encoder.features)
+        blocks = run_on_first(kept.prepare)
         left, total = sum(len(kept.images(block)) for block in blocks) * looks, len(images) * looks
         with self.reporter.work(f"computing features of {view} views", total, total - left) as tell:
             failed = self._fill(kept, [blocks[i] for i in shard(len(blocks))], view, images, looks, tell)
-        skipped = collected(failed)  # by when all processes have written
+        skipped = all_gather_list(failed)  # after this, all processes have written
         if skipped:
             raise Unreadable(images, skipped)
         return kept.array()
 
     @torch.no_grad()
     def _fill(
-        self, kept: KeptFeatures, blocks: list[int], view: View, images: ImageFolder, looks: int, tell: Tell
+        self, kept: FeatureFile, blocks: list[int], view: View, images: ImageFolder, looks: int, tell: Tell
     ) -> list[Skipped]:
         """Compute blocks and write them; what cannot be read is returned, and blocks with such images stay open."""
         pieces = [(block, look) for block in blocks for look in range(looks)]
@@ -176,6 +187,19 @@ def two_of(count: int, seed: int) -> list[int]:
 
 def _rows(images: ImageFolder) -> dict[str, int]:
     return {images.path(i): i for i in range(len(images))}
+
+
+def _digest_files(images: ImageFolder) -> bytes:
+    """What tells these files from others: their names, sizes and times of change."""
+    digest = hashlib.sha256()
+    for i in range(len(images)):
+        path = images.path(i)
+        try:
+            stamp = identity(path)
+        except ImageError:
+            stamp = 0, 0
+        digest.update(f"{path}\0{stamp}\0".encode("utf-8", "surrogateescape"))
+    return digest.digest()
 
 
 def _digest(encoder: Encoder) -> bytes:

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from conftest import TINY
 from selftaught import train
 from selftaught.networks import Encoder
-from selftaught.training.logbook import METRICS
+from selftaught.run_folder import METRICS
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 
@@ -99,10 +99,10 @@ def test_a_compiler_that_fails_late_leaves_no_gradients_behind(
     settings: dict[str, Any] = {"epochs": 1, "quiet": True, **TINY}
     train(photos, out=tmp_path / "plain", **settings)
     monkeypatch.setattr(
-        "selftaught.training.compiled.compile_parts",
+        "selftaught.training.compile.compile_parts",
         lambda learner, _: [part for part in learner.modules() if isinstance(part, Encoder)],
     )
-    monkeypatch.setattr("selftaught.training.compiled._try_loss", fail)
+    monkeypatch.setattr("selftaught.training.compile._try_loss", fail)
     train(photos, out=tmp_path / "run", compile=True, **settings)
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("plain", "run")]
     assert models[0] == models[1]

@@ -1,0 +1,148 @@
+"""A run's folder: its files by name, and its record, which says what the run is made of."""
+
+import json
+import typing
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from selftaught.embedder import DESCRIPTION
+from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.files import lock_folder, new_folder, read_file, remove_leftovers, write_atomically
+from selftaught.learners import load_settings
+from selftaught.networks import Preprocessing
+from selftaught.recipes import Settings
+
+SETTINGS = "settings.json"
+"""The record."""
+CHECKPOINT = "checkpoint.pt"
+"""The state at the end of the last good epoch."""
+PARTIAL = "partial.pt"
+"""A later state in the middle of an epoch, if there is one."""
+METRICS, START, TIMING, CURVES = "metrics.jsonl", "start.json", "timing.jsonl", "curves.png"
+SKIPPED = "skipped.csv"
+"""Images that cannot be read."""
+FEATURES = "features"
+"""Features of a backbone that does not learn, until the run is finished."""
+SNAPSHOTS = "snapshots"
+SUPERVISED = "supervised"
+"""The run folder of the first stage of a semi-supervised run."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An automatic value, and the reason for it."""
+
+    name: str
+    value: Any
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name.replace('_', ' ')} {self.value}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a run is made of: first what was asked for, then what was chosen, once that is known."""
+
+    requested: Settings
+    images: str | None
+    labeled: str | None
+    unlabeled: str | None
+    """Where the images come from: ``images``, or both others for semi-supervised training."""
+    eval: str | None
+    own_backbone: str | None
+    """The class of a caller's own module."""
+    allow_skipped: bool
+    tensorboard: bool
+    preprocessing: Preprocessing | None = None
+    """As given at first, as chosen in the end."""
+    backbone: str | None = None
+    pretrained: bool | None = None
+    settings: Settings | None = None
+    """Without anything left open."""
+    choices: tuple[Choice, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, kind in typing.get_type_hints(RunRecord).items():
+            if name != "choices" and not isinstance(getattr(self, name), kind):
+                raise ValueError(f"{name} is {getattr(self, name)!r}")
+        if (self.images is None) != (self.labeled is not None and self.unlabeled is not None):
+            raise ValueError("images must be a place, or else labeled and unlabeled")
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The places that training images come from."""
+        return tuple(source for source in (self.images, self.labeled, self.unlabeled) if source is not None)
+
+
+@contextmanager
+def create_run(run: Path, record: RunRecord) -> Iterator[None]:
+    """Begin a run in a folder that holds nothing, or only what a start that failed has left; it is locked within."""
+    again = f", or go on with it: --resume {printable(run)}" if (run / SETTINGS).is_file() else ""
+    check = partial(new_folder, run, "the run folder", f"give another --out{again}", leftovers=(SKIPPED,))
+    check()
+    with lock_folder(run):
+        check()  # another process may just have left it
+        (run / SKIPPED).unlink(missing_ok=True)
+        remove_leftovers(run)
+        write_record(run, record)
+        yield
+
+
+def write_record(run: Path, record: RunRecord) -> None:
+    write_atomically(run / SETTINGS, json.dumps(asdict(record), indent=2) + "\n")
+
+
+def read_record(run: Path) -> RunRecord:
+    """The record of a run; an error in one sentence says which of its values is wrong."""
+    file = run / SETTINGS
+    if not file.exists():
+        raise UsageError(
+            f"there is no run to resume in {printable(run)}: start one with selftaught train PHOTOS --out RUN"
+        )
+    text = read_file(file).decode("utf-8", "surrogateescape")
+    try:
+        saved = json.loads(text)
+        known = {field.name for field in fields(RunRecord)}
+        values = {name: value for name, value in saved.items() if name in known}
+        record = RunRecord(**values | {name: read(values.get(name)) for name, read in _READERS.items()})
+        if (run / CHECKPOINT).exists() and None in (record.backbone, record.preprocessing, record.pretrained):
+            raise ValueError("it does not name the backbone of the checkpoint")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise SelftaughtError(
+            f"{printable(file)} is damaged or from another version ({printable(why)}): the run must be started again"
+        ) from None
+    return record
+
+
+def is_finished(run: Path) -> bool:
+    """Whether a run has reached its end; one that collapsed has a model too, but not the last one."""
+    try:
+        description = json.loads(read_file(run / DESCRIPTION))
+    except (SelftaughtError, ValueError, RecursionError):
+        return False
+    return isinstance(description, dict) and bool(description.get("finished", True))
+
+
+def has_begun(run: Path) -> bool:
+    """Whether there is anything to go on with, in either stage."""
+    return any((folder / name).exists() for folder in (run, run / SUPERVISED) for name in (CHECKPOINT, FEATURES))
+
+
+def _read_settings(saved: Any) -> Settings:
+    if not isinstance(saved, Mapping):
+        raise ValueError(f"the settings are {saved!r}")
+    return load_settings(saved)
+
+
+_READERS: Mapping[str, Any] = {
+    "requested": _read_settings,
+    "settings": lambda saved: None if saved is None else _read_settings(saved),
+    "preprocessing": lambda saved: None if saved is None else Preprocessing(**saved),
+    "choices": lambda saved: tuple(Choice(**choice) for choice in saved or ()),
+}

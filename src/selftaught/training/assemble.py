@@ -1,0 +1,176 @@
+"""From a run's record to the parts that the loop works with."""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric import Fabric
+from torch import nn
+from torch.optim import Optimizer
+
+from selftaught.data import CachedReader, DecodedCache, FileReader, ImageFolder, ImageReader, Views
+from selftaught.embedder import choose_device
+from selftaught.errors import printable
+from selftaught.learners import Learner, build_learner, change_settings
+from selftaught.networks import (
+    Backbone,
+    Encoder,
+    Preprocessing,
+    build_backbone,
+    parameter_groups,
+    with_global_batch_norm,
+)
+from selftaught.parallel import run_on_first
+from selftaught.recipes import Settings
+from selftaught.run_folder import RunRecord, write_record
+from selftaught.training.automatic import resolve
+from selftaught.training.evaluation import Evaluation
+from selftaught.training.frozen_backbone import FeatureReader
+from selftaught.training.images import RunImages, class_numbers
+from selftaught.training.interrupts import Interrupts
+from selftaught.training.logbook import Logbook
+from selftaught.training.optimizer import AdamP
+from selftaught.training.processes import RESUME, make_fabric
+from selftaught.training.progress import Reporter
+from selftaught.training.semi_supervised import Stage, read_start
+
+
+@dataclass(frozen=True)
+class Context:
+    """What all stages of a run have in common, and no record holds."""
+
+    run: Path
+    own: nn.Module | None
+    """The caller's module, if the backbone is one."""
+    overrides: Mapping[str, Any]
+    """Settings that a resumed run may change."""
+    reporter: Reporter
+    interrupts: Interrupts
+
+    @property
+    def command(self) -> str:
+        """What a user types to go on with the run."""
+        return f"{RESUME} {shlex.quote(printable(self.run))}"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All that the loop works with."""
+
+    folder: Path
+    record: RunRecord
+    settings: Settings
+    images: ImageFolder
+    learner: Learner
+    module: Any
+    """The learner as Fabric wraps it."""
+    optimizer: Optimizer
+    fabric: Fabric
+    reader: ImageReader
+    evaluation: Evaluation
+    logbook: Logbook
+    context: Context
+
+
+@contextmanager
+def assemble(stage: Stage, images: RunImages, resumed: bool, context: Context) -> Iterator[Parts]:
+    """The parts of a stage with these images; ``resumed``: its weights will come from a checkpoint."""
+    reporter, interrupts = context.reporter, context.interrupts
+    with interrupts.at_once():
+        requested = change_settings(stage.record.requested, context.overrides)
+        device = make_fabric(choose_device(requested.device), "32-true").device
+        torch.manual_seed(requested.seed)
+        start = None if resumed or stage.starts_from is None else read_start(stage.starts_from)
+        backbone = _choose_backbone(start.record if start else stage.record, requested, context.own, resumed or start)
+        chosen, choices = resolve(requested, len(images.training), backbone, device)
+        record = replace(
+            stage.record,
+            settings=chosen,
+            choices=tuple(choices),
+            backbone=backbone.name,
+            preprocessing=backbone.preprocessing,
+            pretrained=backbone.pretrained,
+        )
+        run_on_first(lambda: write_record(stage.folder, record))
+        _tell(record, chosen, len(images.training), reporter)
+        frozen = chosen.train == "heads"
+        encoder = Encoder(backbone.module, backbone.preprocessing, bool(chosen.freeze_batch_norm))
+        encoder.requires_grad_(not frozen)
+        learner = build_learner(encoder, chosen, len(images.training), class_numbers(images.training, chosen.method))
+        if start is not None:
+            learner.start_from(start.network)
+        with_global_batch_norm(learner)
+        reader = make_reader(chosen, backbone.preprocessing, stage.collection, device)
+    try:
+        reader.prepare(images.training, images.evaluation)
+        fabric = make_fabric(device, chosen.precision)
+        module, optimizer = fabric.setup(learner, make_optimizer(learner, chosen))
+        learner.train()
+        if frozen:
+            features = FeatureReader(reader, encoder, stage.folder, images, chosen.seed, device, reporter, interrupts)
+            if not resumed and start is None:
+                features.start(learner.network)
+            reader = features
+        evaluation = Evaluation(learner, fabric, reader, reporter, interrupts, chosen.seed, images.evaluation)
+        logbook = Logbook(stage.folder, record.tensorboard)
+        yield Parts(
+            stage.folder,
+            record,
+            chosen,
+            images.training,
+            learner,
+            module,
+            optimizer,
+            fabric,
+            reader,
+            evaluation,
+            logbook,
+            context,
+        )
+    finally:
+        reader.close()
+
+
+def make_reader(chosen: Settings, inputs: Preprocessing, collection: Path, device: torch.device) -> ImageReader:
+    """What reads the images of a collection, which names the cache of decoded ones."""
+    views = Views(inputs.size, inputs.use_resize, inputs.squash, chosen.crop_scale, inputs.use_size)
+    workers = chosen.workers or 0
+    if chosen.input == "files":
+        return FileReader(views, workers, device)
+    assert chosen.cache_side is not None
+    return CachedReader(views, chosen.cache_side, workers, device, DecodedCache(str(collection.absolute())))
+
+
+def make_optimizer(learner: Learner, settings: Settings) -> AdamP:
+    groups = parameter_groups(learner.network, settings.lr, settings.head_lr)
+    groups += learner.extra_groups(settings.head_lr)
+    return AdamP(groups, betas=(0.9, 0.999), weight_decay=settings.weight_decay, nesterov=True)
+
+
+def _choose_backbone(record: RunRecord, requested: Settings, own: nn.Module | None, begun: object) -> Backbone:
+    """The backbone of a record; ``begun``: its weights come from a checkpoint."""
+    known = record.preprocessing  # as it was given, if the run was stopped before its first checkpoint
+    if begun:
+        assert record.backbone is not None
+        assert known is not None
+        module = own if own is not None else build_backbone(record.backbone, "none").module
+        return Backbone(record.backbone, module, known, bool(record.pretrained), "weights from the checkpoint")
+    if own is not None:
+        name = f"{type(own).__module__}.{type(own).__qualname__}"
+        return Backbone(name, own, known or Preprocessing(), True, "a module of your own")
+    backbone = build_backbone(requested.backbone, requested.weights)
+    if known is None or record.backbone not in (None, backbone.name):
+        return backbone
+    return replace(backbone, preprocessing=known)
+
+
+def _tell(record: RunRecord, chosen: Settings, count: int, reporter: Reporter) -> None:
+    reporter.say(f"{count} images in {' and '.join(map(printable, record.sources))}")
+    if chosen.method != "stml":
+        reporter.say(f"  method {chosen.method}")
+    for choice in record.choices:
+        reporter.say(f"  {choice}")

@@ -1,0 +1,70 @@
+"""The images of a run: listed once, without those that cannot be read."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from selftaught.data import ImageFolder, Skipped, joined, open_images
+from selftaught.errors import SelftaughtError, printable
+from selftaught.learners import find_method
+from selftaught.run_folder import RunRecord
+from selftaught.training.checkpoint import TrainState
+
+
+@dataclass(frozen=True)
+class RunImages:
+    """The images that a run, or a stage of it, works with."""
+
+    training: ImageFolder
+    labeled: ImageFolder | None
+    """Those among them that a semi-supervised run has labels of."""
+    evaluation: ImageFolder | None
+    """Images to measure on."""
+
+    def only_of(self, state: TrainState) -> "RunImages":
+        """The images that a checkpoint names."""
+        gone = sorted(set(state.files) - set(self.training.files))
+        if gone:
+            raise SelftaughtError(
+                f"{len(gone)} of the run's {len(state.files)} images are gone from {printable(self.training.root)}, "
+                f"such as {printable(gone[0])}: bring them back to resume"
+            )
+        measured = self.evaluation and self.evaluation.only(state.labeled)
+        return replace(self, training=self.training.only(state.files), evaluation=measured)
+
+    def without(self, images: ImageFolder, skipped: Sequence[Skipped]) -> "RunImages":
+        """The same, but one of its collections is without some images."""
+        changed = images.without(skipped)
+        return replace(self, **{"training" if images is self.training else "evaluation": changed})
+
+
+def list_images(record: RunRecord) -> RunImages:
+    """The images of a run, as found on the disk."""
+    evaluation = None if record.eval is None else open_images(record.eval, "test")
+    if evaluation is not None:
+        evaluation.check_classes()
+    if record.images is not None:
+        return RunImages(open_images(record.images, "train"), None, evaluation)
+    assert record.labeled is not None
+    assert record.unlabeled is not None
+    labeled = open_images(record.labeled, "train")
+    return RunImages(joined(labeled, open_images(record.unlabeled, "all")), labeled, evaluation)
+
+
+def class_numbers(images: ImageFolder, method: str) -> Tensor | None:
+    """Each image's class as a number, -1 for those without label; None for a method without labels."""
+    if not find_method(method).labeled:
+        return None
+    labels = images.labels() if images.given is None or method != "slade" else images.given
+    sizes = Counter(label for label in labels if label)
+    alone = sorted(label for label, size in sizes.items() if size == 1)
+    if alone:
+        raise SelftaughtError(
+            f"{len(alone)} of {len(sizes)} classes in {printable(images.root)} have one image only, such as "
+            f"{printable(alone[0])}: learning from labels takes two or more of each; add some, or remove the class"
+        )
+    numbers = {label: number for number, label in enumerate(sorted(sizes))}
+    return torch.tensor([numbers.get(label, -1) for label in labels])

@@ -1,0 +1,77 @@
+"""Semi-supervised training (Section 4.2): a supervised stage, then STML on all images from where that ended.
+
+The first stage is a run of its own in the run's folder. The second is the run itself.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch import Tensor
+
+from selftaught.errors import SelftaughtError, printable
+from selftaught.learners import settings_for
+from selftaught.run_folder import CHECKPOINT, SETTINGS, SUPERVISED, RunRecord, is_finished, read_record, write_record
+from selftaught.training.checkpoint import load_checkpoint
+from selftaught.training.images import RunImages
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One training from a record to a model. Most runs are one."""
+
+    folder: Path
+    record: RunRecord
+    images: RunImages
+    collection: Path
+    """The folder around all images of the run, whose decoded images the stages share."""
+    starts_from: Path | None = None
+    """The folder of the stage that its network comes from."""
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a stage begins with."""
+
+    record: RunRecord
+    """That of the stage before, which names the backbone."""
+    network: Mapping[str, Tensor]
+
+
+def plan_stages(run: Path, record: RunRecord, images: RunImages) -> list[Stage]:
+    """What is still to be trained of a run, in order."""
+    root, folder = images.training.root, run / SUPERVISED
+    if images.labeled is None:
+        return [Stage(run, record, images, root)]
+    second = Stage(
+        run, record, images, root, folder, "stage 2 of 2: learning from all images, starting from those weights"
+    )
+    if (run / CHECKPOINT).exists() or is_finished(folder):
+        return [second]
+    if (folder / SETTINGS).exists():
+        own = read_record(folder)
+    else:
+        epochs = record.requested.supervised_epochs
+        supervised = settings_for(record.requested, "multi-similarity", both_heads=True, epochs=epochs, snapshots=0)
+        own = replace(record, images=record.labeled, labeled=None, unlabeled=None, requested=supervised)
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise SelftaughtError(f"cannot make the folder {printable(folder)}: {error.strerror}") from None
+        write_record(folder, own)
+    first = replace(images, training=images.labeled, labeled=None)
+    return [Stage(folder, own, first, root, title="stage 1 of 2: learning from the labels"), second]
+
+
+def read_start(stage: Path) -> Start:
+    """What the stage in this folder has learned."""
+    checkpoint = load_checkpoint(stage)
+    if checkpoint is None:
+        raise SelftaughtError(
+            f"the supervised stage in {printable(stage)} has no checkpoint left: "
+            f"delete {printable(stage.parent)} and start again"
+        )
+    prefix, learner = "network.", checkpoint.parts["learner"]
+    network = {name.removeprefix(prefix): tensor for name, tensor in learner.items() if name.startswith(prefix)}
+    return Start(read_record(stage), network)

@@ -1,0 +1,263 @@
+"""From a folder of images to a run folder with a model."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from selftaught.data import ReadersEnded, Skipped, absolute, check_skipped, skipped_table
+from selftaught.embedder import Embedder, choose_device
+from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError, printable
+from selftaught.files import lock_folder, remove_leftovers, write_atomically
+from selftaught.learners import Learner, change_settings, make_settings, name_method
+from selftaught.networks import Preprocessing
+from selftaught.parallel import barrier, rank, run_on_first
+from selftaught.run_folder import (
+    FEATURES,
+    SETTINGS,
+    SKIPPED,
+    SNAPSHOTS,
+    SUPERVISED,
+    RunRecord,
+    create_run,
+    has_begun,
+    is_finished,
+    read_record,
+)
+from selftaught.training.assemble import Context, Parts, assemble
+from selftaught.training.checkpoint import Checkpoint, load_checkpoint
+from selftaught.training.evaluation import Unreadable
+from selftaught.training.images import class_numbers, list_images
+from selftaught.training.interrupts import Interrupts
+from selftaught.training.logbook import signals_line
+from selftaught.training.loop import Loop
+from selftaught.training.model import save_model
+from selftaught.training.processes import check_device, ending, join_processes
+from selftaught.training.progress import Reporter
+from selftaught.training.semi_supervised import Stage, plan_stages
+
+ALLOW = "--allow-skipped"
+Place = str | os.PathLike[str] | None
+
+
+def train(
+    images: Place = None,
+    *,
+    labeled: Place = None,
+    unlabeled: Place = None,
+    out: Place = None,
+    resume: Place = None,
+    recipe: str | None = None,
+    method: str | type[Learner] | None = None,
+    backbone: str | nn.Module | None = None,
+    preprocessing: Preprocessing | None = None,
+    eval: Place = None,  # noqa: A002, the option's name
+    allow_skipped: bool = False,
+    tensorboard: bool = False,
+    quiet: bool = False,
+    **changes: Any,
+) -> Embedder:
+    """Train an embedding model on a folder of images, without labels.
+
+    Args:
+        images: a folder of images, however nested; class folders are of no consequence, unless the method needs
+            labels. Or a data set of the paper, such as "cub:/data/CUB_200_2011": its training split.
+        labeled, unlabeled: instead of ``images``, class folders and further images without labels. Training is then
+            semi-supervised: first with the labels (multi-similarity loss), then with STML on all images.
+        out: the run folder to write (model, settings, metrics, curves, checkpoint); it must be new or empty.
+        resume: instead of these, a run folder to go on with; its settings stay as they are.
+        recipe: "official" (default), "paper", "sop", "scratch" or "semi" (default with ``labeled``).
+        method: "stml" (default), another of :data:`selftaught.learners.METHODS`, one of another package, or a subclass
+            of :class:`selftaught.learners.Learner` of your own.
+        backbone: "auto", "small", "googlenet", "bn_inception", "torchvision.NAME", any timm name, or a module of your
+            own that maps normalized images n×3×H×W to a feature map or a vector. Its weights count as pretrained, so
+            its batch norm is frozen unless ``freeze_batch_norm=False``.
+        preprocessing: what a module of your own expects of its input.
+        eval: a folder of class folders to measure on after every epoch; never used for training. Or a data set of the
+            paper: its test split.
+        allow_skipped: train even if more than 5 % of the images cannot be read.
+        tensorboard: also log to ``out/tensorboard``.
+        quiet: print nothing.
+        **changes: any setting of :class:`selftaught.recipes.Settings`: dim, epochs, batch_size, neighbors, lr, weights,
+            seed, device, …; and of the method's own, as in :class:`selftaught.learners.STMLSettings`.
+
+    Returns:
+        The trained model, which is also saved in the run folder.
+
+    Example:
+        >>> model = train(getfixture("photos"), out=getfixture("tmp_path") / "run", backbone="small", dim=8,
+        ...               epochs=1, batch_size=8, neighbors=2, quiet=True)
+        >>> model.dim
+        8
+    """
+    if not isinstance(backbone, (str, nn.Module, type(None))):
+        raise UsageError(f"backbone must be a name or a module, but is {printable(backbone)}")
+    own = backbone if isinstance(backbone, nn.Module) else None
+    if isinstance(backbone, str):
+        changes["backbone"] = backbone
+    if method is not None:
+        name = name_method(method)
+        if resume is None or isinstance(method, str):
+            changes["method"] = name
+    with Interrupts() as interrupts, ExitStack() as locked:
+        with interrupts.at_once():
+            join_processes()
+            if resume is None:
+                places = {"images": images, "labeled": labeled, "unlabeled": unlabeled, "eval": eval}
+                options = {"allow_skipped": allow_skipped, "tensorboard": tensorboard, "preprocessing": preprocessing}
+                begin = partial(_start, places, out, recipe, own, options, changes, locked)
+            else:
+                others = (images, labeled, unlabeled, out, recipe, preprocessing, eval, tensorboard or None)
+                if any(other is not None for other in others) or set(changes) - {"device", "workers"}:
+                    raise UsageError(
+                        "a resumed run keeps its images, folder and settings: leave them out beside --resume"
+                    )
+                begin = partial(_resume, Path(resume), own, allow_skipped, changes, locked)
+            run, stages = run_on_first(begin)
+        context = Context(run, own, changes if resume is not None else {}, Reporter(quiet or rank() > 0), interrupts)
+        try:
+            for stage in stages:
+                interrupts.check()
+                embedder = _train_stage(stage, context)
+            barrier()  # while one still writes, none may leave
+            return embedder
+        except BaseException as error:
+            ended = ending(_explain(error, context, resume is not None), run, has_begun(run))
+            if ended is error:
+                raise
+            raise ended from None
+
+
+def _start(
+    places: Mapping[str, Place],
+    out: Place,
+    recipe: str | None,
+    own: nn.Module | None,
+    options: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    locked: ExitStack,
+) -> tuple[Path, list[Stage]]:
+    """A new run's folder and its stages. All that can be wrong with the request is found before anything is written."""
+    labeled = places["labeled"]
+    if (labeled is None) != (places["unlabeled"] is None) or (labeled is not None and places["images"] is not None):
+        raise UsageError(
+            "semi-supervised training needs both --labeled and --unlabeled, and no other folder of images beside them"
+        )
+    if (places["images"] is None and labeled is None) or out is None:
+        raise UsageError("training needs a folder of images and an --out folder for the run, or --resume RUN")
+    requested = make_settings(recipe or ("official" if labeled is None else "semi"), **changes)
+    if labeled is None and requested.method == "slade":
+        raise UsageError("the method 'slade' needs --labeled and --unlabeled images")
+    if labeled is not None and requested.method not in ("stml", "slade"):
+        raise UsageError(f"--labeled and --unlabeled are for the methods stml and slade, not for {requested.method!r}")
+    check_device(choose_device(requested.device))
+    sources: dict[str, Any] = {name: None if place is None else absolute(place) for name, place in places.items()}
+    name = None if own is None else type(own).__name__
+    record = RunRecord(requested, own_backbone=name, **sources, **options)
+    images = list_images(record)
+    class_numbers(images.training, requested.method)
+    if images.labeled is not None:
+        class_numbers(images.labeled, "multi-similarity")
+    run = Path(out)
+    locked.enter_context(create_run(run, record))
+    return run, plan_stages(run, record, images)
+
+
+def _resume(
+    run: Path, own: nn.Module | None, allow_skipped: bool, changes: Mapping[str, Any], locked: ExitStack
+) -> tuple[Path, list[Stage]]:
+    """The folder of a run to go on with, and the stages that are left of it."""
+    record = read_record(run)
+    locked.enter_context(lock_folder(run))
+    if not has_begun(run) and is_finished(run):
+        raise UsageError(f"{printable(run)} is finished and has kept no checkpoint: there is nothing to resume")
+    if own is not None and record.own_backbone is None:
+        raise UsageError(f"{printable(run)} has a backbone by name: leave the module out")
+    if own is None and record.own_backbone is not None:
+        raise UsageError(
+            f"{printable(run)} has a backbone of your own: resume it with train(resume=…, backbone=module)"
+        )
+    check_device(choose_device(change_settings(record.requested, changes).device))
+    record = replace(record, allow_skipped=record.allow_skipped or allow_skipped)
+    return run, plan_stages(run, record, list_images(record))
+
+
+def _train_stage(stage: Stage, context: Context) -> Embedder:
+    """Train a stage from wherever it is."""
+    if stage.title:
+        context.reporter.say(stage.title)
+    if rank() == 0:
+        remove_leftovers(stage.folder)
+    checkpoint = load_checkpoint(stage.folder)
+    images = stage.images if checkpoint is None else stage.images.only_of(checkpoint.state)
+    skipped: list[Skipped] = []
+    while True:
+        try:
+            with assemble(stage, images, checkpoint is not None, context) as parts:
+                return _train_parts(parts, checkpoint)
+        except Unreadable as error:  # found when all images were first looked at: once more, without them
+            if checkpoint is not None:
+                raise
+            skipped += error.skipped
+            file = stage.folder / SKIPPED
+            if rank() == 0:
+                write_atomically(file, skipped_table(skipped))
+            context.reporter.say(f"{len(error.skipped)} images cannot be read and are left out: {printable(file)}")
+            check_skipped(error.images, error.skipped, allow=stage.record.allow_skipped)
+            images = images.without(error.images, error.skipped)
+
+
+def _train_parts(parts: Parts, checkpoint: Checkpoint | None) -> Embedder:
+    """Run the loop to its end, and save the model."""
+    say, loop = parts.context.reporter.say, Loop(parts)
+    if checkpoint is None:
+        state = loop.begin()
+        say(f"before training: {signals_line(state.start)}")
+    else:
+        state = loop.restore(checkpoint)
+        if checkpoint.passed_over is not None:
+            say(f"{printable(checkpoint.passed_over)} is damaged: going on from an earlier state")
+        say(f"resumed after epoch {state.epoch} and step {state.step} of the next")
+    if parts.reader.note:
+        say(parts.reader.note)
+    parts.logbook.resume(state)
+    try:
+        loop.go(state)
+    except Collapse:
+        good = load_checkpoint(parts.folder)
+        assert good is not None
+        loop.restore(good)
+        save_model(parts, finished=False)
+        raise
+    finally:
+        parts.logbook.close(state)
+    embedder = save_model(parts)
+    if rank() == 0:  # nothing that comes after training needs them, and they can be larger than the images
+        shutil.rmtree(parts.folder / FEATURES, ignore_errors=True)
+    last = state.history[-1] if state.history else state.start
+    gained = f" (before training {state.start['recall@1']:.1%})" if "recall@1" in last else ""
+    say(f"the model is in {printable(parts.folder)}: {signals_line(last)}{gained}")
+    return embedder
+
+
+def _explain(error: BaseException, context: Context, resumed: bool) -> BaseException:
+    """An error with what to do now; a run that has not begun is taken back."""
+    run, begun = context.run, has_begun(context.run)
+    if rank() == 0 and not begun and not resumed:  # the same command must be free to start again
+        for part in (SUPERVISED, SNAPSHOTS):
+            shutil.rmtree(run / part, ignore_errors=True)
+        (run / SETTINGS).unlink(missing_ok=True)
+    go_on = f"go on with: {context.command}" if begun or resumed else "start it again with the same command"
+    if isinstance(error, (Interrupted, KeyboardInterrupt)) and context.command not in str(error):
+        return Interrupted(f"stopped; {go_on}" if begun else f"stopped before training began: {go_on}")
+    if isinstance(error, ReadersEnded):
+        return SelftaughtError(f"{error}; then {go_on}")
+    if isinstance(error, SelftaughtError) and ALLOW in str(error) and begun:
+        return SelftaughtError(f"{error}: {context.command} {ALLOW}")
+    return error
