@@ -62,6 +62,7 @@ def test_settings_from_a_command_line_have_the_right_type() -> None:
         {"momentum": 1.1},
         {"crop_scale": (0.5, 0.2)},
         {"crop_scale": 0.3},
+        {"color": -0.1},
         {"seed": 2**64},
         {"neighbors": 5, "batch_size": 12},
         {"neighbors": 8, "batch_size": 8},

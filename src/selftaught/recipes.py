@@ -63,6 +63,8 @@ class Settings:
     freeze_batch_norm: bool | None = None
     crop_scale: tuple[float, float] = (0.16, 1.0)
     """Area of a random crop, as a range of fractions of the image."""
+    color: Annotated[float, Within(0, 2)] = 0.0
+    """How much the colors of random views are changed: 0 not at all, as in the paper; 1 as is usual elsewhere."""
     seed: Annotated[int, Within(0, 2**63 - 1)] = 0
     device: str = "auto"
     precision: Literal["auto", "32-true", "bf16-mixed"] = "auto"
