@@ -1,5 +1,7 @@
 """A few steps of any method on fixed batches, by one process or shared by several."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -32,17 +34,23 @@ class Exact(nn.Module):
         return x
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def trained(method: str, batch: int, **changes: Any) -> tuple[dict[str, Tensor], list[float]]:
     """The learner's state and the losses after some steps with AdamP on batches of so many images.
 
     With one thread: several add up in another order each time, and AdamP makes a step out of any difference.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         return _trained(method, batch, changes)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _trained(method: str, batch: int, changes: dict[str, Any]) -> tuple[dict[str, Tensor], list[float]]:
