@@ -53,6 +53,9 @@ class _TrainCommand(TyperCommand):
 Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")]
 AllowSkipped = Annotated[bool, typer.Option("--allow-skipped", help="Go on if over 5 % of the images are unreadable.")]
 Run = Annotated[Path, typer.Argument(help="A run folder written by selftaught train.")]
+Model = Annotated[
+    Path, typer.Argument(help="A run folder, or the name of a backbone, such as resnet50.", metavar="RUN|NAME")
+]
 
 
 @app.command(cls=_TrainCommand)
@@ -278,6 +281,32 @@ def export(
     from selftaught.cli.export import export_model
 
     export_model(run, images, onnx, program)
+
+
+@app.command()
+def dedup(
+    run: Model,
+    images: Annotated[str, typer.Argument(help="A folder of images, however nested, or tar shards.")],
+    out: Annotated[
+        Path, typer.Option(help="The folder for the page and the table; must be new or empty.", metavar="FOLDER")
+    ] = Path("duplicates"),
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="The distance up to which photos count as copies. (default: proposed from the distances)"),
+    ] = None,
+    script: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write a shell script that moves all copies but the best of each group.", metavar="FILE"
+        ),
+    ] = None,
+    device: Device = "auto",
+    allow_skipped: AllowSkipped = False,
+) -> None:
+    """Find copies: equal files, equal pixels, nearly the same. A page, a table; nothing is deleted or moved."""
+    from selftaught.cli.dedup import dedup as find
+
+    find(run, images, out, threshold, script, device, allow_skipped)
 
 
 @app.command()

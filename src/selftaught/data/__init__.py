@@ -1,5 +1,6 @@
 """Folders of images → batches of views."""
 
+from selftaught.data.alterations import ALTERATIONS
 from selftaught.data.benchmarks import (
     BENCHMARKS,
     SPLITS,
@@ -24,6 +25,7 @@ from selftaught.data.cache_space import (
 )
 from selftaught.data.cached_reader import CachedReader
 from selftaught.data.center_view import center_view
+from selftaught.data.copies import Picture, examine, find_same_bytes, find_same_files
 from selftaught.data.crop_boxes import view_seed, view_seeds
 from selftaught.data.decoded_cache import DecodedCache
 from selftaught.data.device_crops import CropResizer, Packed
@@ -39,6 +41,7 @@ from selftaught.data.sources import absolute, open_images
 from selftaught.data.views import Views
 
 __all__ = [
+    "ALTERATIONS",
     "BENCHMARKS",
     "CACHE_LIMIT",
     "CACHE_PLACE",
@@ -55,6 +58,7 @@ __all__ = [
     "ImageReader",
     "Level",
     "Packed",
+    "Picture",
     "ReadersEnded",
     "Skipped",
     "SplitCheck",
@@ -72,8 +76,11 @@ __all__ = [
     "check_skipped",
     "delete_collection",
     "embed_files",
+    "examine",
     "find_benchmark",
     "find_images",
+    "find_same_bytes",
+    "find_same_files",
     "from_array",
     "identity",
     "in_batches",

@@ -1,6 +1,7 @@
 """Results that are better seen than read: contact sheets, training curves and the HTML page."""
 
 from selftaught.report.curves import FAINT, INK, LINE_COLORS, plot_curves
+from selftaught.report.gallery import Chapter, Photo, PhotoGroup, histogram, write_gallery
 from selftaught.report.image_map import draw_image_map
 from selftaught.report.lines import plot_lines
 from selftaught.report.page import Section, write_page
@@ -14,19 +15,24 @@ __all__ = [
     "FRAME_COLORS",
     "INK",
     "LINE_COLORS",
+    "Chapter",
     "Frame",
     "Neighbor",
+    "Photo",
+    "PhotoGroup",
     "Section",
     "Tile",
     "contact_sheet",
     "draw_image_map",
     "fit_image",
     "font",
+    "histogram",
     "plot_curves",
     "plot_lines",
     "rate",
     "retrieval_rows",
     "search_sheet",
     "text_line",
+    "write_gallery",
     "write_page",
 ]

@@ -1,6 +1,7 @@
 """A report as one HTML file that can be opened from disk, mailed and archived."""
 
 import base64
+import hashlib
 import io
 import re
 from collections.abc import Sequence
@@ -64,23 +65,33 @@ def write_page(path: Path, title: str, lead: str, sections: Sequence[Section]) -
         ...     scores = Section("Scores", "On held-out classes.", table=[["Recall@1", "MAP@R"], ["64.6 %", "29.8 %"]])
         ...     write_page(Path(folder, "report.html"), "Birds", "What 40 epochs taught.", [scores])
     """
+    header = f'<header class="lead">\n<h1>{escape(title)}</h1>\n{paragraphs(lead)}\n</header>'
+    write_document(path, title, "\n".join([header, *(_section(section) for section in sections)]))
+
+
+def write_document(path: Path, title: str, body: str, *, style: str = "", script: str = "") -> None:
+    """Write HTML as a page of its own: images are data, the script (if any) is this one, and nothing is fetched."""
+    allowed = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    if script:
+        digest = base64.b64encode(hashlib.sha256(f"\n{script}\n".encode()).digest()).decode()
+        allowed += f"; script-src 'sha256-{digest}'"
     parts = [
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         # Browsers then refuse to fetch anything, whatever ends up in the text.
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
-        "style-src 'unsafe-inline'\">",
-        f"<title>{escape(title)}</title>\n<style>\n{STYLE}\n</style>\n</head>\n<body>\n<main>",
-        f'<header class="lead">\n<h1>{escape(title)}</h1>\n{_paragraphs(lead)}\n</header>',
-        *(_section(section) for section in sections),
-        "</main>\n</body>\n</html>\n",
+        f'<meta http-equiv="Content-Security-Policy" content="{allowed}">',
+        f"<title>{escape(title)}</title>\n<style>\n{STYLE}{style}\n</style>\n</head>\n<body>\n<main>",
+        body,
+        "</main>",
+        *([f"<script>\n{script}\n</script>"] if script else []),
+        "</body>\n</html>\n",
     ]
     # A file name may hold bytes that are no text; they become question marks.
     write_atomically(path, "\n".join(parts).encode("utf-8", "replace"))
 
 
 def _section(section: Section) -> str:
-    parts = [f"<section>\n<h2>{escape(section.heading)}</h2>", _paragraphs(section.text)]
+    parts = [f"<section>\n<h2>{escape(section.heading)}</h2>", paragraphs(section.text)]
     if section.image is not None:
         parts.append(_picture(section.image, section.heading))
     if section.table:
@@ -88,7 +99,7 @@ def _section(section: Section) -> str:
     return "\n".join([*filter(None, parts), "</section>"])
 
 
-def _paragraphs(text: str) -> str:
+def paragraphs(text: str) -> str:
     return "\n".join(f"<p>{escape(part.strip())}</p>" for part in re.split(r"\n\s*\n", text) if part.strip())
 
 

@@ -1,4 +1,4 @@
-"""Neighbors in bounded memory, exact or by an index, and the metrics built on them. Tensors in, tensors out."""
+"""Neighbors in bounded memory, exact or by an index, metrics and groups built on them. Tensors in, tensors out."""
 
 from selftaught.retrieval.approximate import (
     APPROXIMATE_FROM,
@@ -7,18 +7,28 @@ from selftaught.retrieval.approximate import (
     choose_search,
     recall_against_exact,
 )
+from selftaught.retrieval.groups import Neighbors, Pairs, connect, diameter, find_neighbors, members
 from selftaught.retrieval.metrics import Scores, map_at_r, r_precision, recall_at_k, score
 from selftaught.retrieval.neighbors import full_precision, nearest
+from selftaught.retrieval.threshold import Proposal, propose_threshold
 
 __all__ = [
     "APPROXIMATE_FROM",
+    "Neighbors",
+    "Pairs",
+    "Proposal",
     "Scores",
     "Search",
     "approximate_nearest",
     "choose_search",
+    "connect",
+    "diameter",
+    "find_neighbors",
     "full_precision",
     "map_at_r",
+    "members",
     "nearest",
+    "propose_threshold",
     "r_precision",
     "recall_against_exact",
     "recall_at_k",

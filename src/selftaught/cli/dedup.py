@@ -1,0 +1,189 @@
+"""Find copies of one picture; show them, list them, write a script that moves them. Nothing is ever deleted."""
+
+import csv
+import io
+import shlex
+from pathlib import Path
+
+from selftaught.cli.model_commands import embed_folder
+from selftaught.data import ImageFolder, open_images
+from selftaught.duplicates import Copy, CopyGroup, Duplicates, distances_of_known_copies, find_copies, leave_out_links
+from selftaught.embedder import Embedder
+from selftaught.errors import UsageError, printable
+from selftaught.files import new_folder, write_atomically
+from selftaught.report import Chapter, Photo, PhotoGroup, histogram, write_gallery
+from selftaught.training.progress import Reporter
+from selftaught.vectors import check_folder_of
+
+SHOWN_GROUPS, SHOWN_COPIES, SHOWN_PAIRS = 300, 12, 9
+"""What the page shows at most; the table has all."""
+COLUMNS = ("group", "rank", "path", "kind", "distance", "diameter", "width", "height", "bytes", "sharpness")
+
+SCRIPT = """#!/bin/sh
+# Moves every copy but the best of its group to a folder, which may be given as argument.
+# Written by selftaught dedup; look through it, then run it with sh. Nothing is deleted or overwritten.
+set -eu
+default=TARGET
+target=${1:-$default}
+move() { # the best copy, which must still be there; the copy to move; its place below the target
+  if [ ! -e "$1" ]; then printf 'kept, because the best copy is gone: %s\\n' "$2" >&2
+  elif [ ! -e "$2" ]; then printf 'not there: %s\\n' "$2" >&2
+  elif [ -e "$target/$3" ]; then printf 'kept, because its place is taken: %s\\n' "$2" >&2
+  else
+    place=$target/$3
+    mkdir -p -- "${place%/*}"
+    mv -- "$2" "$place"
+  fi
+}
+"""
+
+
+def dedup(
+    run: Path,
+    source: str,
+    out: Path,
+    threshold: float | None,
+    script: Path | None,
+    device: str,
+    allow_skipped: bool,
+) -> None:
+    if threshold is not None and not 0 <= threshold < float("inf"):
+        raise UsageError(f"the threshold must be a distance of 0 or more, but is {threshold}")
+    if script is not None:
+        check_folder_of(script)
+    images = open_images(source, "all")
+    if script is not None and images.members is not None:
+        raise UsageError(f"{printable(source)} lies in tar files, out of which a script cannot move images")
+    distinct = leave_out_links(images)
+    new_folder(out, "the folder", "give another --out")
+    reporter = Reporter()
+    if len(distinct) < len(images):
+        reporter.say(f"left out {len(images) - len(distinct)} links to files that are there already")
+    embedder = Embedder.load(run, device)
+    images, vectors, _ = embed_folder(embedder, distinct, allow_skipped)
+    known = distances_of_known_copies(embedder, images, vectors)
+    with reporter.work("comparing files", len(images)) as tell:
+        found = find_copies(images, vectors, known, threshold, advance=lambda more: tell(more, ""))
+    table, page = out / "duplicates.csv", out / "duplicates.html"
+    write_atomically(table, duplicates_table(found))
+    write_duplicates_page(page, found)
+    print(summarize(found))
+    print(f"threshold: {describe_threshold(found)}")
+    print(f"page:  {printable(page)}\ntable: {printable(table)}")
+    if script is not None:
+        write_atomically(script, moving_script(found, out.absolute() / "moved"))
+        print(f"script: {printable(script)} moves {found.extra} copies when you run it with sh; nothing was moved yet")
+
+
+def summarize(found: Duplicates) -> str:
+    """One sentence: how many copies of which kind there are."""
+    kinds = [copy.kind for group in found.groups for copy in group.copies[1:]]
+    if not kinds:
+        return f"No duplicates among {len(found.images)} photos."
+    counts = [f"{kinds.count(kind)} {name}" for kind, name in KINDS.items() if kind in kinds]
+    groups = "1 group" if len(found.groups) == 1 else f"{len(found.groups)} groups"
+    return f"Among {len(found.images)} photos, {found.extra} are copies, in {groups}: {', '.join(counts)}."
+
+
+KINDS = {"same bytes": "with the same bytes", "same pixels": "with the same pixels", "near": "nearly the same"}
+
+
+def describe_threshold(found: Duplicates) -> str:
+    value = found.proposal.threshold
+    return f"{'none' if value is None else f'{value:.3g}'} ({found.proposal.reason})"
+
+
+def duplicates_table(found: Duplicates) -> str:
+    """The content of duplicates.csv: one row per copy, the best of each group first."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for number, group in enumerate(found.groups, 1):
+        for rank, copy in enumerate(group.copies, 1):
+            seen = copy.picture
+            distances = f"{copy.distance:.4f}", f"{group.diameter:.4f}"
+            about = seen.width, seen.height, seen.bytes, f"{seen.sharpness:.1f}"
+            writer.writerow([number, rank, found.images.files[copy.index], copy.kind, *distances, *about])
+    return text.getvalue()
+
+
+def moving_script(found: Duplicates, target: Path) -> str:
+    """A POSIX shell script that moves all copies but the best of each group, whatever characters their names have."""
+    lines = [SCRIPT.replace("TARGET", shlex.quote(str(target)))]
+    root = found.images.root.absolute()
+    for number, group in enumerate(found.groups, 1):
+        lines.append(f"# group {number}")
+        best = shlex.quote(str(root / found.images.files[group.copies[0].index]))
+        for copy in group.copies[1:]:
+            file = found.images.files[copy.index]
+            lines.append(f"move {best} {shlex.quote(str(root / file))} {shlex.quote(file)}")
+    return "\n".join(lines) + "\n"
+
+
+def write_duplicates_page(path: Path, found: Duplicates) -> None:
+    chapters = [
+        Chapter(
+            "Where the threshold lies",
+            "Gray: the distance of each photo to its nearest. Blue: distances of copies that were made on purpose of "
+            f"some of these photos (smaller, compressed, cropped, mirrored, with a watermark).\n\n"
+            f"Threshold: {describe_threshold(found)}. Another one is chosen with --threshold.",
+            histogram(found.nearest.tolist(), found.known.tolist(), found.proposal.threshold),
+        ),
+        *_either_side(found),
+    ]
+    shown = found.groups[:SHOWN_GROUPS]
+    if shown:
+        more = len(found.groups) - len(shown)
+        note = f" The first {len(shown)} are shown; {more} more are in duplicates.csv." if more else ""
+        text = f"The best copy first: the largest, then the sharpest. A watermark looks sharp, so look yourself.{note}"
+        groups = [_group(found.images, number, group) for number, group in enumerate(shown, 1)]
+        chapters.append(Chapter("Groups", text, groups=groups))
+    write_gallery(path, f"Duplicates in {printable(found.images.root)}", summarize(found), chapters)
+
+
+def _either_side(found: Duplicates) -> list[Chapter]:
+    """Pairs just under the threshold, and pairs just above it."""
+    limit = -1.0 if found.proposal.threshold is None else found.proposal.threshold
+    under = int((found.pairs.distance <= limit).sum())
+    sides = [
+        ("Just under the threshold: counted as copies", range(max(0, under - SHOWN_PAIRS), under)[::-1]),
+        ("Just above the threshold: not counted", range(under, min(len(found.pairs), under + SHOWN_PAIRS))),
+    ]
+    if found.proposal.threshold is None:
+        sides = [("The nearest pairs: not counted", sides[1][1])]
+    return [
+        Chapter(heading, "", groups=[_pair(found, pair) for pair in pairs], pairs=True)
+        for heading, pairs in sides
+        if len(pairs)
+    ]
+
+
+def _pair(found: Duplicates, number: int) -> PhotoGroup:
+    pairs = found.pairs
+    photos = [_photo(found.images, int(side[number])) for side in (pairs.first, pairs.second)]
+    return PhotoGroup(f"distance {pairs.distance[number]:.3f}", photos)
+
+
+def _photo(images: ImageFolder, index: int, note: str = "", best: bool = False) -> Photo:
+    return Photo(images.path(index), printable(images.files[index]), note, best)
+
+
+def _group(images: ImageFolder, number: int, group: CopyGroup) -> PhotoGroup:
+    def note(copy: Copy) -> str:
+        what = {"best": "", "near": f"distance {copy.distance:.3f} · "}.get(copy.kind, f"{copy.kind} · ")
+        return f"{what}{copy.picture.width}×{copy.picture.height} · {size(copy.picture.bytes)}"
+
+    photos = [_photo(images, c.index, note(c), c.kind == "best") for c in group.copies[:SHOWN_COPIES]]
+    heading = f"Group {number} · {len(group.copies)} photos · diameter {group.diameter:.3f}"
+    return PhotoGroup(heading, photos, more=len(group.copies) - len(photos))
+
+
+def size(number: int) -> str:
+    """Bytes as a person writes them.
+
+    >>> size(900), size(52_300), size(3_400_000)
+    ('900 B', '52 kB', '3.4 MB')
+    """
+    if number < 1000:
+        return f"{number} B"
+    return f"{number / 1000:.0f} kB" if number < 1_000_000 else f"{number / 1_000_000:.1f} MB"

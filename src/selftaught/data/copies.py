@@ -1,0 +1,93 @@
+"""Copies of one picture among files: equal bytes, equal pixels, and which of several is the best."""
+
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+from selftaught.data.images import identity, open_image
+from selftaught.data.tar_index import Member, read_member
+from selftaught.errors import ImageError
+
+SHARPNESS_SIDE = 512
+"""Sharpness is measured at this size of the longer side, so that it is of the picture and not of its pixels."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What tells a good copy from a worse one. ``pixels``: a digest of the decoded picture."""
+
+    width: int
+    height: int
+    bytes: int
+    sharpness: float
+    pixels: str
+
+    @property
+    def quality(self) -> tuple[int, float, int]:
+        """Larger is better: most pixels, then sharpest (a tenth more or less does not count), then most bytes."""
+        steps = round(np.log(self.sharpness + 1e-9) / np.log(1.1))
+        return self.width * self.height, steps, self.bytes
+
+
+def find_same_files(paths: Sequence[str]) -> list[int]:
+    """For each path the first index that leads to the same file: links give one file several names."""
+    first: dict[tuple[int, int], int] = {}
+    found = []
+    for index, path in enumerate(paths):
+        try:
+            status = None if isinstance(path, Member) else os.stat(path)  # noqa: PTH116
+        except OSError:
+            status = None
+        key = (-1, index) if status is None or not status.st_ino else (status.st_dev, status.st_ino)
+        found.append(first.setdefault(key, index))
+    return found
+
+
+def find_same_bytes(paths: Sequence[str], advance: Callable[[int], object] = lambda _: None) -> list[int]:
+    """For each path the first index of a file with the same bytes. Only files of equal size are read.
+
+    A file that cannot be read is equal to none.
+    """
+    found = list(range(len(paths)))
+    sizes: dict[int, list[int]] = defaultdict(list)
+    for index, path in enumerate(paths):
+        try:
+            sizes[identity(path)[0]].append(index)
+        except ImageError:
+            continue
+    for indices in sizes.values():
+        first: dict[bytes, int] = {}
+        for index in indices if len(indices) > 1 else ():
+            try:
+                found[index] = first.setdefault(_digest(paths[index]), index)
+            except OSError:
+                continue
+        advance(len(indices))
+    return found
+
+
+def examine(path: str) -> Picture:
+    """A picture's size, bytes, sharpness and pixels.
+
+    Raises:
+        ImageError: if it cannot be read.
+    """
+    image = open_image(path)
+    digest = hashlib.sha256(f"{image.width}×{image.height}".encode() + image.tobytes()).hexdigest()
+    small = image.convert("L")
+    small.thumbnail((SHARPNESS_SIDE, SHARPNESS_SIDE), Image.Resampling.BOX)
+    gray = np.pad(np.asarray(small, np.float32), 1, mode="edge")
+    edges = gray[:-2, 1:-1] + gray[2:, 1:-1] + gray[1:-1, :-2] + gray[1:-1, 2:] - 4 * gray[1:-1, 1:-1]
+    return Picture(image.width, image.height, identity(path)[0], float(edges.var()), digest)
+
+
+def _digest(path: str) -> bytes:
+    if isinstance(path, Member):
+        return hashlib.sha256(read_member(path)).digest()
+    with open(path, "rb") as file:  # noqa: PTH123, a Path per image costs too much
+        return hashlib.file_digest(file, "sha256").digest()

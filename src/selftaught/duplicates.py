@@ -1,0 +1,145 @@
+"""Copies of one picture in a collection: equal files, equal pixels, and what a model sees as nearly the same."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from selftaught.data import (
+    ALTERATIONS,
+    ImageFolder,
+    Picture,
+    Skipped,
+    examine,
+    find_same_bytes,
+    find_same_files,
+    open_image,
+)
+from selftaught.embedder import Embedder
+from selftaught.errors import ImageError
+from selftaught.retrieval import Pairs, Proposal, connect, diameter, find_neighbors, members, propose_threshold
+
+SAMPLE = 40
+"""Photos of which copies are made on purpose, to know how near copies are."""
+
+EQUAL = 1e-3
+"""Vectors of equal pixels differ by less than this share of what a copy's differ by."""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One photo of a group; ``kind`` and ``distance`` say what it has in common with the best."""
+
+    index: int
+    kind: str
+    distance: float
+    picture: Picture
+
+
+@dataclass(frozen=True)
+class CopyGroup:
+    """Copies of one picture, the best first; ``diameter``: the largest distance between two of them."""
+
+    copies: tuple[Copy, ...]
+    diameter: float
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """What was found among the images; indices are those of ``images``."""
+
+    images: ImageFolder
+    groups: tuple[CopyGroup, ...]
+    proposal: Proposal
+    pairs: Pairs
+    """Mutual neighbors among images of different content."""
+    nearest: Tensor
+    """The distance of each image of different content to its nearest."""
+    known: Tensor
+    """Distances of copies made on purpose to their originals."""
+
+    @property
+    def extra(self) -> int:
+        """Images that are a copy of a better one."""
+        return sum(len(group.copies) - 1 for group in self.groups)
+
+
+def leave_out_links(images: ImageFolder) -> ImageFolder:
+    """The images without further names of a file that is there already."""
+    first = find_same_files([images.path(i) for i in range(len(images))])
+    links = [Skipped(images.files[i], "a link") for i, j in enumerate(first) if i != j]
+    return images.without(links)
+
+
+def find_copies(
+    images: ImageFolder,
+    vectors: Tensor,
+    known: Tensor,
+    threshold: float | None = None,
+    advance: Callable[[int], object] = lambda _: None,
+) -> Duplicates:
+    """Group the copies among images.
+
+    Args:
+        images: n readable images.
+        vectors: their vectors, n×d.
+        known: distances of copies made on purpose, as :func:`distances_of_known_copies` returns them.
+        threshold: how near near-duplicates are; proposed from the distances if it is not given.
+        advance: called with how many more of the n images have been compared by their bytes.
+    """
+    same = torch.tensor(find_same_bytes([images.path(i) for i in range(len(images))], advance))
+    rows = (same == torch.arange(len(same))).nonzero()[:, 0]
+    near = find_neighbors(vectors[rows])
+    proposal = propose_threshold(near, known) if threshold is None else Proposal(threshold, "as asked for")
+    pairs = near.mutual_pairs()
+    together = connect(len(rows), pairs.under(_limit(proposal, known)))
+    place = torch.empty(len(same), dtype=torch.long)
+    place[rows] = together
+    found = members(place[same])
+    ordered = [_order(images, vectors, group.tolist(), same) for group in found]
+    groups = sorted((group for group in ordered if group is not None), key=lambda group: -len(group.copies))
+    pairs = Pairs(rows[pairs.first], rows[pairs.second], pairs.distance)
+    nearest = near.distances[:, :1].flatten()
+    return Duplicates(images, tuple(groups), proposal, pairs, nearest, known)
+
+
+def distances_of_known_copies(embedder: Embedder, images: ImageFolder, vectors: Tensor) -> Tensor:
+    """Distances of copies that are made on purpose to their originals, of photos evenly spread over the collection."""
+    rows = torch.linspace(0, len(images) - 1, min(SAMPLE, len(images))).long().tolist()
+    parts = [torch.empty(0)]
+    for row in rows:
+        original = open_image(images.path(row))
+        copies = embedder.encode([alter(original) for alter in ALTERATIONS.values()])
+        parts.append(torch.linalg.vector_norm(copies - vectors[row], dim=1))
+    return torch.cat(parts)
+
+
+def _limit(proposal: Proposal, known: Tensor) -> float:
+    """The threshold; where there is none, what only rounding tells from equal."""
+    return EQUAL * known.median().item() if proposal.threshold is None else proposal.threshold
+
+
+def _order(images: ImageFolder, vectors: Tensor, rows: Sequence[int], same: Tensor) -> CopyGroup | None:
+    """A group with its best copy first, and what each other has in common with it; None if one is gone."""
+    pictures: dict[int, Picture] = {}
+    for row in rows:
+        try:
+            pictures[row] = examine(images.path(row))
+        except ImageError:  # gone since it was embedded
+            continue
+    if len(pictures) < 2:
+        return None
+    ordered = sorted(pictures, key=lambda row: (*(-value for value in pictures[row].quality), images.files[row]))
+    best = ordered[0]
+    copies = []
+    for row in ordered:
+        kind = "near"
+        if row == best:
+            kind = "best"
+        elif same[row] == same[best]:
+            kind = "same bytes"
+        elif pictures[row].pixels == pictures[best].pixels:
+            kind = "same pixels"
+        copies.append(Copy(row, kind, torch.dist(vectors[row], vectors[best]).item(), pictures[row]))
+    return CopyGroup(tuple(copies), diameter(vectors[ordered]))

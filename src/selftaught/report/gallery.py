@@ -1,0 +1,196 @@
+"""Groups of photos as one HTML page: thumbnails inside, a histogram of distances, fields to name groups in."""
+
+import base64
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from PIL import Image
+
+from selftaught.data.images import open_image
+from selftaught.errors import ImageError
+from selftaught.report.page import paragraphs, write_document
+from selftaught.report.sheet import fit_image
+
+THUMBNAIL = 200
+"""Height in pixels, and at most three halves of it wide."""
+BARS = 60
+
+STYLE = """
+.photos { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1rem 0; padding: 0; list-style: none; }
+.photos li { width: min-content; min-width: 7rem; font-size: .8125rem; line-height: 1.35; color: var(--soft); }
+.photos img { height: 8.5rem; width: auto; max-width: none; border-radius: .375rem; border: 1px solid var(--line); }
+.photos b { color: var(--ink); }
+.photos .name { display: block; margin-top: .25rem; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.best img { outline: 3px solid #2da44e; outline-offset: -1px; }
+.pairs { display: grid; grid-template-columns: repeat(auto-fill, minmax(19rem, 1fr)); gap: 0 2rem; }
+.pairs .photos { flex-wrap: nowrap; }
+.pairs .photos img { height: 6.5rem; max-width: 9.5rem; object-fit: cover; }
+.pairs .photos li { min-width: 0; max-width: 9.5rem; }
+h3 { margin: 1.5rem 0 0; font-size: 1.0625rem; }
+.histogram { width: 100%; height: auto; max-width: 60rem; font: 12px system-ui, sans-serif; }
+.histogram text { fill: var(--soft); }
+.histogram .all { fill: var(--soft); opacity: .55; }
+.histogram .made { fill: #2f81f7; opacity: .65; }
+.histogram .limit { stroke: #cf222e; stroke-width: 2; }
+.histogram .base { stroke: var(--line); }
+input, button { font: inherit; color: inherit; background: var(--paper); border: 1px solid var(--line);
+  border-radius: .375rem; padding: .375rem .75rem; }
+button { cursor: pointer; background: var(--band); }
+.bar { position: sticky; top: 0; z-index: 1; display: flex; gap: 1rem; align-items: center; flex-wrap: wrap;
+  padding: .75rem 0; background: var(--paper); border-bottom: 1px solid var(--line); }
+"""
+
+NAMING = """
+const table = JSON.parse(document.getElementById("table").textContent);
+const fields = [...document.querySelectorAll("input[data-row]")];
+const told = document.getElementById("told");
+const column = table[0].indexOf("name");
+let saved = true;
+function count() {
+  told.textContent = `${fields.filter(field => field.value.trim()).length} of ${fields.length} groups have a name`;
+}
+for (const field of fields) field.addEventListener("input", () => { saved = false; count(); });
+document.getElementById("save").addEventListener("click", () => {
+  for (const field of fields) table[field.dataset.row][column] = field.value.trim();
+  const cell = text => /[",\\r\\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  const csv = table.map(row => row.map(cell).join(",")).join("\\n") + "\\n";
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([csv], { type: "text/csv" }));
+  link.download = "groups.csv";
+  link.click();
+  URL.revokeObjectURL(link.href);
+  saved = true;
+});
+addEventListener("beforeunload", event => { if (!saved) event.preventDefault(); });
+count();
+""".strip()
+
+
+@dataclass(frozen=True)
+class Photo:
+    """A photo on a page, with its name and a line about it."""
+
+    path: str | Path
+    name: str
+    note: str = ""
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class PhotoGroup:
+    """Photos that belong together; ``more`` of them are not shown.
+
+    ``row``: the group's row in the table of names, where it can be named on the page.
+    """
+
+    heading: str
+    photos: Sequence[Photo]
+    more: int = 0
+    row: int | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A part of the page: a heading, text, ready HTML (a histogram), then groups."""
+
+    heading: str
+    text: str
+    html: str = ""
+    groups: Sequence[PhotoGroup] = ()
+    pairs: bool = False
+    """Groups stand side by side, as pairs do."""
+
+
+def write_gallery(
+    path: Path, title: str, lead: str, chapters: Sequence[Chapter], names: Sequence[Sequence[str]] | None = None
+) -> None:
+    """Write a self-contained page of photos; with ``names``, a table with its header first, groups can be named on it.
+
+    A button then saves the table with the names typed in as groups.csv. Photos that cannot be read are gray.
+    """
+    parts = [f'<header class="lead">\n<h1>{escape(title)}</h1>\n{paragraphs(lead)}\n</header>']
+    if names is not None:
+        content = json.dumps(names).replace("<", "\\u003c")
+        parts.append(f'<script type="application/json" id="table">{content}</script>')
+        button = '<button id="save">Save the names as groups.csv</button>'
+        parts.append(f'<div class="bar">{button}<span id="told" role="status"></span></div>')
+    parts += [_chapter(chapter) for chapter in chapters]
+    write_document(path, title, "\n".join(parts), style=STYLE, script=NAMING if names is not None else "")
+
+
+def histogram(distances: Sequence[float], made: Sequence[float], threshold: float | None) -> str:
+    """Two histograms over one axis as SVG, each as high as its highest bar, and a line at the threshold."""
+    width, height, bottom = 900, 220, 190
+    end = max([*distances, *made, threshold or 0.0, 1e-9]) * 1.02
+
+    def bars(values: Sequence[float], kind: str) -> str:
+        counts = [0] * BARS
+        for value in values:
+            counts[min(BARS - 1, int(value / end * BARS))] += 1
+        step, top = width / BARS, max([1, *counts])
+        boxes = [
+            f'<rect class="{kind}" x="{i * step:.1f}" y="{bottom - 160 * count / top:.1f}" width="{step - 1:.1f}" '
+            f'height="{160 * count / top:.1f}"><title>{count} at {i * end / BARS:.3g}</title></rect>'
+            for i, count in enumerate(counts)
+            if count
+        ]
+        return "".join(boxes)
+
+    ticks = "".join(
+        f'<text x="{i * width / 6:.0f}" y="{bottom + 18}" text-anchor="{"start" if i == 0 else "middle"}">'
+        f"{i * end / 6:.3g}</text>"
+        for i in range(6)
+    )
+    limit = ""
+    if threshold is not None:
+        x = threshold / end * width
+        side, dx = ("end", -6) if x > width / 2 else ("start", 6)
+        limit = f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="14" y2="{bottom}"/>'
+        limit += f'<text x="{x + dx:.1f}" y="22" text-anchor="{side}">threshold {threshold:.3g}</text>'
+    return (
+        f'<svg class="histogram" viewBox="0 0 {width} {height}" role="img" aria-label="Distances to the nearest photo">'
+        f'{bars(distances, "all")}{bars(made, "made")}<line class="base" x1="0" x2="{width}" y1="{bottom}" '
+        f'y2="{bottom}"/>{ticks}<text x="{width}" y="{bottom + 18}" text-anchor="end">distance</text>{limit}</svg>'
+    )
+
+
+def _chapter(chapter: Chapter) -> str:
+    groups = [_group(group) for group in chapter.groups]
+    inside = f'<div class="pairs">{"".join(groups)}</div>' if chapter.pairs else "\n".join(groups)
+    parts = [f"<section>\n<h2>{escape(chapter.heading)}</h2>", paragraphs(chapter.text), chapter.html, inside]
+    return "\n".join([*filter(None, parts), "</section>"])
+
+
+def _group(group: PhotoGroup) -> str:
+    photos = "".join(_photo(photo) for photo in group.photos)
+    more = f"<p>and {group.more} more</p>" if group.more else ""
+    field = ""
+    if group.row is not None:
+        described = f'aria-label="Name of {escape(group.heading)}" value="{escape(group.name)}"'
+        field = f' <input data-row="{group.row}" placeholder="name" {described}>'
+    return f'<div><h3>{escape(group.heading)}{field}</h3>\n<ul class="photos">{photos}</ul>{more}</div>'
+
+
+def _photo(photo: Photo) -> str:
+    data, width, height = _thumbnail(photo.path)
+    name = escape(photo.name)
+    picture = f'<img src="data:image/jpeg;base64,{data}" alt="{name}" width="{width}" height="{height}" loading="lazy">'
+    kind, mark = (' class="best"', "<b>best</b> · ") if photo.best else ("", "")
+    return f'<li{kind}>{picture}<span class="name" title="{name}">{name}</span>{mark}{escape(photo.note)}</li>'
+
+
+def _thumbnail(path: str | Path) -> tuple[str, int, int]:
+    """A small JPEG in base64, its width and its height."""
+    try:
+        picture = open_image(path, least=THUMBNAIL)
+        picture.thumbnail((3 * THUMBNAIL // 2, THUMBNAIL), Image.Resampling.LANCZOS)
+    except ImageError:
+        picture = fit_image(Path(path), THUMBNAIL)
+    content = io.BytesIO()
+    picture.save(content, "JPEG", quality=80)
+    return base64.b64encode(content.getvalue()).decode(), *picture.size

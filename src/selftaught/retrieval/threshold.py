@@ -1,0 +1,109 @@
+"""How near two photos must be to be copies of one: proposed from the distances of a collection and of known copies."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from selftaught.retrieval.groups import Neighbors, connect, members
+
+BY_CHANCE = 0.1
+"""Of the photos with a neighbor under the threshold, at most this share may be expected to have it by chance."""
+QUANTILES = 0.1, 0.5
+"""Distances of different photos are described by these two of their quantiles: the lower half is what matters."""
+APART = 0.9, 0.7, 0.5
+"""Groups under each such quantile of the known copies are set apart in turn: with the first, some different photos may
+go with them, with the last, some copies may stay; either makes copies look like chance, so the largest counts."""
+SHAPES = 1.0, 60.0
+"""Between these the shape of the distribution is looked for."""
+FURTHEST = 0.9
+"""Known copies that a threshold may take in; beyond, any collection holds different photos of one thing."""
+CROWDED = 0.1
+"""From this share of photos on with a neighbor as near as a copy, it is said that copies cannot be told."""
+FEWEST = 16
+"""Different photos that are needed to tell their distances from those of copies."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A threshold, or None where nothing looks like a copy; and why."""
+
+    threshold: float | None
+    reason: str
+
+
+def propose_threshold(near: Neighbors, known: Tensor) -> Proposal:
+    """The largest distance at which neighbors are copies rather than different photos.
+
+    The distance of a photo to its nearest follows about a Weibull distribution, as the smallest of many distances
+    does. It is fitted to one photo of each group that is as near as known copies are, so that copies do not pull it
+    down, and says how many photos have a neighbor under a threshold by chance. The threshold is the largest at which
+    they are at most a tenth of those that have one.
+
+    Args:
+        near: the neighbors of all n photos, with exact copies left out.
+        known: distances of copies made on purpose to their originals.
+    """
+    n, cap = len(near.indices), known.quantile(FURTHEST).item()
+    first = near.distances[:, :1].flatten()
+    if n < FEWEST:
+        middle = known.median().item()
+        return Proposal(middle, f"half of the copies made on purpose are nearer; {n} photos are too few to tell more")
+    threshold = 0.0
+    for apart in known.quantile(torch.tensor(APART)).tolist():
+        different = _to_other_groups(near, apart)
+        if len(different) >= max(FEWEST, n // 2):
+            threshold = max(threshold, _largest(first, different, apart, cap))
+    if not threshold:
+        middle = known.median().item()
+        near_ones = (first <= middle).double().mean().item()
+        if near_ones < CROWDED:
+            return Proposal(None, "no photo has a neighbor nearer than different photos have by chance")
+        text = f"{near_ones:.0%} of the photos have a neighbor as near as copies are, within {middle:.3g}"
+        return Proposal(None, f"{text}, and copies cannot be told from others: look at the page and give --threshold")
+    share = (known <= threshold).double().mean().item()
+    if threshold >= cap:
+        return Proposal(
+            threshold, f"{share:.0%} of the copies made on purpose are nearer, and different photos are not"
+        )
+    text = f"beyond, over {BY_CHANCE:.0%} would be different photos"
+    return Proposal(threshold, f"{text}; {share:.0%} of the copies made on purpose are nearer")
+
+
+def _to_other_groups(near: Neighbors, threshold: float) -> Tensor:
+    """For one photo of each group under the threshold, the distance to the nearest photo outside of it."""
+    groups = connect(len(near.indices), near.mutual_pairs().under(threshold))
+    others = groups[near.indices] != groups[:, None]
+    distance = torch.where(others, near.distances, math.inf).min(1).values
+    distance = distance[torch.stack([rows[0] for rows in members(groups, smallest=1)])]
+    return distance[distance.isfinite()]
+
+
+def _largest(first: Tensor, different: Tensor, apart: float, cap: float) -> float:
+    """The largest threshold under which few enough photos are by chance, at most ``cap``; 0 if there is none."""
+    rate, shape = _fit(different / apart)
+    found = first.sort().values
+    counts = torch.arange(1.0, len(found) + 1)
+    counts = (counts - 1.5 * counts.sqrt()).clamp(min=0)  # at least as many: a few near ones may be there by chance
+    # Where the expected number by chance, n (1 - exp(-rate (t / apart)^shape)), is the allowed share of the count.
+    allowed = apart * (-torch.log1p(-BY_CHANCE * counts / len(found)) / rate).pow(1 / shape)
+    good = ((found <= allowed.clamp(max=cap)) & (allowed > 0)).nonzero()[:, 0]
+    if not len(good):
+        return 0.0
+    last = int(good[-1])
+    after = found[last + 1].item() if last + 1 < len(found) else math.inf
+    return min(cap, allowed[last].item(), after)
+
+
+def _fit(ratios: Tensor) -> tuple[float, float]:
+    """Rate and shape of a Weibull distribution, exp(-rate x^shape) beyond x, of which only values over 1 are seen."""
+    low, high = (max(ratios.quantile(q).item(), 1 + 1e-6) for q in QUANTILES)
+    wanted = [-math.log1p(-q) for q in QUANTILES]
+    least, most = SHAPES
+    for _ in range(50):
+        shape = (least + most) / 2
+        # Steeper distributions have their lower quantile further down, measured by the upper one.
+        steeper = (low**shape - 1) * wanted[1] > (high**shape - 1) * wanted[0]
+        least, most = (shape, most) if steeper else (least, shape)
+    return wanted[0] / (low**shape - 1), shape

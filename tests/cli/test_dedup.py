@@ -1,0 +1,116 @@
+import csv
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from torch import empty, long, tensor
+
+from conftest import Call
+from selftaught.cli.dedup import moving_script
+from selftaught.data import Picture, find_images
+from selftaught.duplicates import Copy, CopyGroup, Duplicates
+from selftaught.retrieval import Pairs, Proposal
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> Path:
+    """20 different pictures, and of the first an equal file, equal pixels and a smaller one."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(20):
+        pixels = rng.integers(0, 255, (6, 8, 3), dtype=np.uint8)
+        Image.fromarray(pixels).resize((96, 72), Image.Resampling.BICUBIC).save(folder / f"{number:02d}.png")
+    first = Image.open(folder / "00.png")
+    shutil.copy(folder / "00.png", folder / "it's a copy.png")
+    first.save(folder / "pixels.bmp")
+    first.resize((80, 60), Image.Resampling.BICUBIC).save(folder / "small.png")
+    return folder
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_copies_are_listed_shown_and_moved_by_the_script_only(call: Call, run: Path, collection: Path) -> None:
+    out, script = collection.parent / "found", collection.parent / "moves.sh"
+    words = ("dedup", run, collection, "--out", out, "--threshold", 0.05, "--script", script)
+    code, text, _ = call(*words)
+    assert code == 0
+    assert "nothing was moved yet" in text
+    found = [row for row in rows(out / "duplicates.csv") if row["group"] == "1"]
+    kinds = {row["path"]: row["kind"] for row in found}
+    assert kinds["pixels.bmp"] == "best"  # as large and as sharp as the others, and most bytes
+    assert kinds["00.png"] == kinds["it's a copy.png"] == "same pixels"
+    assert kinds.get("small.png", "near") == "near"
+    page = (out / "duplicates.html").read_text()
+    assert "it&#x27;s a copy.png" in page
+    assert "http" not in page.replace("http-equiv", "")
+    before = sorted(path.name for path in collection.iterdir())
+    if os.name == "posix":
+        subprocess.run(["sh", script], check=True)
+        after = sorted(path.name for path in collection.iterdir())
+        moved = sorted(path.name for path in (out / "moved").iterdir())
+        assert "pixels.bmp" in after
+        assert sorted(after + moved) == before
+        again = subprocess.run(["sh", script], check=True, capture_output=True, text=True)
+        assert "not there" in again.stderr
+
+
+def test_different_pictures_have_no_duplicates(call: Call, run: Path, collection: Path) -> None:
+    for name in ("it's a copy.png", "pixels.bmp", "small.png"):
+        (collection / name).unlink()
+    code, text, _ = call("dedup", run, collection, "--out", collection.parent / "found")
+    assert (code, text.splitlines()[0]) == (0, "No duplicates among 20 photos.")
+    assert rows(collection.parent / "found" / "duplicates.csv") == []
+
+
+def test_links_are_no_copies(call: Call, run: Path, collection: Path) -> None:
+    (collection / "link.png").symlink_to("05.png")
+    code, _, log = call("dedup", run, collection, "--out", collection.parent / "found", "--threshold", 0)
+    assert code == 0
+    assert "left out 1 links" in log
+    assert "link.png" not in (collection.parent / "found" / "duplicates.csv").read_text()
+
+
+def test_what_cannot_be_done_is_said_before_the_work(call: Call, run: Path, collection: Path) -> None:
+    full = collection.parent / "full"
+    full.mkdir()
+    (full / "x").touch()
+    assert "not empty" in call("dedup", run, collection, "--out", full)[2]
+    assert "0 or more" in call("dedup", run, collection, "--out", "new", "--threshold", "-1")[2]
+    assert "0 or more" in call("dedup", run, collection, "--out", "new", "--threshold", "nan")[2]
+    archive = collection.parent / "s.tar"
+    with tarfile.open(archive, "w") as file:
+        file.add(collection / "00.png", "00.png")
+    code, _, error = call("dedup", run, archive, "--out", collection.parent / "new", "--script", full / "m.sh")
+    assert (code, "tar files" in error) == (2, True)
+    assert not (collection.parent / "new").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell")
+@pytest.mark.parametrize("name", ["a'b.png", "$(touch bad).png", "-rf.png", "new\nline.png", "b\\.png", "ü \udcff.png"])
+def test_the_script_moves_files_of_any_name(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "some dir\n"
+    folder.mkdir()
+    for file in ("best.png", name):
+        Image.new("RGB", (2, 2)).save(tmp_path / "p.png")
+        (tmp_path / "p.png").rename(folder / file)
+    images = find_images(tmp_path)
+    best = images.files.index("some dir\n/best.png")
+    seen = Picture(2, 2, 9, 1.0, "")
+    group = CopyGroup((Copy(best, "best", 0, seen), Copy(1 - best, "near", 0, seen)), 0)
+    none = Pairs(empty(0, dtype=long), empty(0, dtype=long), empty(0))
+    found = Duplicates(images, (group,), Proposal(None, ""), none, empty(0), tensor([0.1]))
+    script = tmp_path / "moves.sh"
+    script.write_bytes(moving_script(found, tmp_path / "target").encode("utf-8", "surrogateescape"))
+    subprocess.run(["sh", script, "-other"], check=True, cwd=tmp_path)
+    assert (tmp_path / "-other" / "some dir\n" / name).is_file()
+    assert [path.name for path in folder.iterdir()] == ["best.png"]
+    assert not list(tmp_path.rglob("bad"))

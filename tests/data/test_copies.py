@@ -1,0 +1,70 @@
+import os
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFilter
+
+from selftaught.data import find_images, open_images
+from selftaught.data.alterations import ALTERATIONS
+from selftaught.data.copies import examine, find_same_bytes, find_same_files
+
+
+def photo(seed: int = 0, size: tuple[int, int] = (64, 48)) -> Image.Image:
+    noise = np.random.default_rng(seed).integers(0, 255, (12, 16, 3), dtype=np.uint8)
+    return Image.fromarray(noise).resize(size, Image.Resampling.NEAREST)
+
+
+def test_equal_bytes_are_found_in_files_and_in_shards(tmp_path: Path) -> None:
+    for name, seed in (("a.png", 0), ("b.png", 1), ("c.png", 0)):
+        photo(seed).save(tmp_path / name)
+    (tmp_path / "d.png").write_bytes((tmp_path / "b.png").read_bytes()[:-1] + b"x")
+    images = find_images(tmp_path)
+    assert find_same_bytes([images.path(i) for i in range(4)]) == [0, 1, 0, 3]
+    with tarfile.open(tmp_path / "s.tar", "w") as archive:
+        for name in ("a.png", "b.png", "c.png"):
+            archive.add(tmp_path / name, name)
+    shards = open_images(str(tmp_path / "s.tar"))
+    assert find_same_bytes([shards.path(i) for i in range(3)]) == [0, 1, 0]
+
+
+def test_a_file_that_is_gone_equals_none(tmp_path: Path) -> None:
+    paths = [str(tmp_path / "gone.png"), str(tmp_path / "gone too.png")]
+    assert find_same_bytes(paths) == [0, 1]
+    assert find_same_files(paths) == [0, 1]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs links")
+def test_links_are_other_names_of_one_file(tmp_path: Path) -> None:
+    photo().save(tmp_path / "a.png")
+    (tmp_path / "b.png").symlink_to("a.png")
+    (tmp_path / "c.png").hardlink_to(tmp_path / "a.png")
+    photo().save(tmp_path / "d.png")
+    paths = [str(tmp_path / name) for name in ("a.png", "b.png", "c.png", "d.png")]
+    assert find_same_files(paths) == [0, 0, 0, 3]
+
+
+def test_the_largest_then_the_sharpest_then_the_least_compressed_is_best(tmp_path: Path) -> None:
+    large, original = photo(size=(128, 96)), photo()
+    large.save(tmp_path / "large.jpg", quality=20)
+    original.save(tmp_path / "original.png")
+    original.save(tmp_path / "jpeg.jpg", quality=95)
+    original.filter(ImageFilter.GaussianBlur(2)).save(tmp_path / "blurred.png")
+    seen = {path.name: examine(str(path)) for path in tmp_path.iterdir()}
+    ranked = sorted(seen, key=lambda name: seen[name].quality, reverse=True)
+    assert ranked[0] == "large.jpg"
+    assert ranked[-1] == "blurred.png"
+    original.save(tmp_path / "again.bmp")
+    assert examine(str(tmp_path / "again.bmp")).pixels == seen["original.png"].pixels
+    assert seen["jpeg.jpg"].pixels != seen["original.png"].pixels
+
+
+def test_alterations_change_a_picture_of_any_size() -> None:
+    for size in ((1, 1), (7, 500), (64, 48)):
+        image = photo(size=size)
+        for name, alter in ALTERATIONS.items():
+            other = alter(image)
+            assert other.mode == "RGB"
+            assert min(other.size) >= 1
+            assert size == (1, 1) or other.size != size or other.tobytes() != image.tobytes(), name

@@ -1,0 +1,36 @@
+import json
+import re
+from pathlib import Path
+
+from PIL import Image
+from test_page import EVIL, Page
+
+from selftaught.report import Chapter, Photo, PhotoGroup, histogram, write_gallery
+
+
+def test_everything_is_escaped_and_images_are_inside(tmp_path: Path) -> None:
+    Image.new("RGB", (40, 30), "red").save(tmp_path / "a.png")
+    photos = [Photo(tmp_path / "a.png", EVIL, EVIL, best=True), Photo(tmp_path / "gone.png", "gone")]
+    groups = [PhotoGroup(EVIL, photos, more=3, row=1, name=EVIL)]
+    path = tmp_path / "page.html"
+    write_gallery(path, EVIL, EVIL, [Chapter(EVIL, EVIL, groups=groups)], names=[["group", "name"], ["1", EVIL]])
+    page = Page(path)
+    assert [image.size for image in page.images()] == [(40, 30), (200, 200)]
+    assert ("value", EVIL) in page.attributes
+    assert page.tags.count("script") == 2  # the table, and what saves it
+    table = re.search(r'id="table">(.*?)</script>', path.read_text("utf-8"), re.DOTALL)
+    assert table is not None
+    assert json.loads(table[1]) == [["group", "name"], ["1", EVIL]]
+
+
+def test_a_page_without_names_has_no_script(tmp_path: Path) -> None:
+    write_gallery(tmp_path / "page.html", "t", "l", [Chapter("h", "t")])
+    assert "<script" not in (tmp_path / "page.html").read_text()
+
+
+def test_a_histogram_has_all_values_and_its_threshold() -> None:
+    svg = histogram([0.1, 0.1, 0.5], [0.2], 0.3)
+    counts = [int(n) for n in re.findall(r"<title>(\d+) at", svg)]
+    assert sum(counts) == 4
+    assert "threshold 0.3" in svg
+    assert "threshold" not in histogram([], [], None)

@@ -1,0 +1,62 @@
+"""Collections whose copies are known: clouds of different photos, some with copies at a known distance."""
+
+import torch
+from torch import Tensor
+
+from selftaught.retrieval import Proposal, find_neighbors, propose_threshold
+
+KNOWN = torch.linspace(0.1, 0.3, 50)
+"""Copies are this far from their originals; different photos of the clouds below are rarely nearer than 0.5."""
+
+
+def different(n: int, seed: int = 0, dim: int = 12) -> Tensor:
+    photos: Tensor = torch.randn(n, dim, generator=torch.Generator().manual_seed(seed)) / dim**0.5
+    return photos
+
+
+def with_copies(photos: Tensor, originals: int, each: int, seed: int = 1) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    away = torch.nn.functional.normalize(torch.randn(originals * each, photos.shape[1], generator=generator), dim=1)
+    far = KNOWN[torch.randint(len(KNOWN), (originals * each,), generator=generator)]
+    return torch.cat([photos, photos[:originals].repeat(each, 1) + away * far[:, None]])
+
+
+def propose(vectors: Tensor) -> Proposal:
+    return propose_threshold(find_neighbors(vectors), KNOWN)
+
+
+def test_where_there_are_no_copies_none_are_invented() -> None:
+    for seed in range(12):
+        proposal = propose(different(300, seed))
+        assert proposal.threshold is None
+        assert "by chance" in proposal.reason
+
+
+def test_copies_lie_under_the_threshold_and_different_photos_above() -> None:
+    for originals, each in ((10, 1), (60, 1), (100, 1)):
+        vectors = with_copies(different(300), originals, each)
+        threshold = propose(vectors).threshold
+        assert threshold is not None
+        distances = find_neighbors(vectors).distances[:, 0]
+        have_copies = torch.zeros(len(vectors), dtype=torch.bool)
+        have_copies[:originals] = have_copies[300:] = True
+        assert (distances[have_copies] <= threshold).double().mean() > 0.7
+        assert (distances[~have_copies] <= threshold).sum() <= 0.1 * have_copies.sum()
+
+
+def test_a_threshold_never_exceeds_what_copies_are_apart() -> None:
+    spread = 20 * different(200, dim=40)
+    assert propose(with_copies(spread, 50, 1)).threshold == KNOWN.quantile(0.9).item()
+
+
+def test_photos_as_near_as_copies_are_not_called_copies() -> None:
+    proposal = propose(0.05 * different(300))
+    assert proposal.threshold is None
+    assert "--threshold" in proposal.reason
+
+
+def test_few_photos_are_judged_by_known_copies_alone() -> None:
+    proposal = propose(different(5))
+    assert proposal.threshold == KNOWN.median().item()
+    assert "too few" in proposal.reason
+    assert propose(different(1)).threshold is not None
