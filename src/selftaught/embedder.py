@@ -94,6 +94,8 @@ class Embedder:
             backbone: the module a run was trained with, if it was your own; its weights are overwritten.
             size, mirror, scales: as in :meth:`seeing`; by default as the model was saved.
         """
+        if not os.fspath(run):
+            raise UsageError("the run's name is empty: give its folder, or a backbone's name")
         if backbone is None and not Path(run).exists() and is_backbone(str(run)):
             return cls.plain(str(run), device).seeing(size, mirror, scales)
         folder = check_folder(run)
@@ -167,7 +169,7 @@ class Embedder:
         layer = nn.Linear(weight.shape[1], len(weight))
         layer.load_state_dict({"weight": weight, "bias": bias})
         network = EmbeddingNetwork(self.network.encoder, {"f": layer.to(self.device)}, normalize=True)
-        changes = {"head": "linear", "metric": "cosine", "dim": len(weight)}
+        changes = {"head": "linear", "metric": "cosine", "dim": len(weight), "whitened": self.identity}
         return Embedder(network, self.description | changes)
 
     @property
@@ -216,7 +218,8 @@ class Embedder:
         views = [f"seen at {' and '.join(map(str, self.sides))} pixels", *(["mirrored"] if self.mirror else [])]
         kind = f"{self.dim} dimensions compared by {self.metric} distance"
         recipe = self.description.get("recipe", "none")
-        how = "as it is" if recipe == "none" else f"recipe {recipe}"
+        how = "pretrained" if recipe == "none" else f"recipe {recipe}"
+        how += ", whitened" if "whitened" in self.description else ""
         return f"Embedder({self.description['backbone']}, {how}: {kind}, {', '.join(views)}, on {self.device})"
 
     def encode(

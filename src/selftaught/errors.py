@@ -1,7 +1,8 @@
 """What can go wrong in a user's hands, each as one sentence: what is wrong, where, what to do."""
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 
 
 class SelftaughtError(Exception):
@@ -44,8 +45,27 @@ def printable(name: object) -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
-    """The error for a name that does not exist, with the nearest one that does."""
+    """The error for a name that does not exist, with the nearest ones that do."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}"
+    hint = suggest(near_names(name, names)) or f"choose from {', '.join(names)}"
     return UsageError(f"unknown {kind} {printable(name)!r}: {hint}")
+
+
+def near_names(name: str, known: Iterable[str], most: int = 4) -> list[str]:
+    """The names that hold all parts of a name, shortest first, or else the one it is a slip of, if any.
+
+    >>> near_names("dinov2-small", ["vit_small_patch14_dinov2", "dpn92", "vit_base_patch14_dinov2"])
+    ['vit_small_patch14_dinov2']
+    """
+    names = list(known)
+    parts = [part for part in re.split(r"[^a-z0-9]+", name.lower()) if part]
+    if parts and max(map(len, parts)) > 2:
+        holding = [each for each in names if all(part in each.lower() for part in parts)]
+        if holding:
+            return sorted(holding, key=lambda each: (len(each), each))[:most]
+    return difflib.get_close_matches(name, names, n=1, cutoff=0.7)
+
+
+def suggest(near: Sequence[str]) -> str:
+    """The question whether one of these was meant; empty if there are none."""
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else ""

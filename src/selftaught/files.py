@@ -98,6 +98,22 @@ def lock_folder(folder: Path) -> Iterator[None]:
         lock.release()
 
 
+@contextmanager
+def lock_output(path: Path) -> Iterator[None]:
+    """Within, no other process holds the lock of the same output, a file or a folder; its lock lies beside it."""
+    lock = FileLock(path.absolute().with_name(f".{path.name:.200}.lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise UsageError(f"another process is writing {printable(path)}: wait until it has ended") from None
+    except OSError as error:
+        raise UsageError(f"{printable(path)} cannot be written: {error.strerror or error}") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def remove_leftovers(folder: Path) -> None:
     """Delete what a killed process had begun to write."""
     for leftover in folder.glob(".*.tmp"):

@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 import selftaught
-from selftaught.errors import SelftaughtError, UsageError, printable
-from selftaught.networks import HEADS, EmbeddingNetwork, Encoder, Preprocessing, build_backbone
+from selftaught.errors import SelftaughtError, UsageError, printable, suggest
+from selftaught.networks import HEADS, EmbeddingNetwork, Encoder, Preprocessing, build_backbone, near_backbones
 
 FORMAT = 1
 METRICS = ("euclidean", "cosine")
@@ -133,7 +133,9 @@ def check_folder(folder: str | os.PathLike[str]) -> Path:
     """The folder of a model, if there is one in it."""
     place = Path(folder)
     if not place.is_dir():
-        raise UsageError(f"there is no run {printable(place)}, and no backbone of that name")
+        near = [] if len(place.parts) > 1 else near_backbones(place.name)
+        end = f": {suggest(near)}" if near else ""
+        raise UsageError(f"there is no run {printable(place)}, and no backbone of that name{end}")
     if not (place / DESCRIPTION).is_file():
         begun = (place / "settings.json").is_file()
         hint = f"its training has not finished: selftaught train --resume {printable(place)}"

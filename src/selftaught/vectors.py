@@ -1,20 +1,28 @@
-"""Embeddings of a folder as a file: Parquet, or NumPy with a list of paths beside it."""
+"""Embeddings of a collection as a file: Parquet, or NumPy with a list of paths beside it."""
 
 import hashlib
 import json
 import os
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import write_atomically
-from selftaught.model_files import WEIGHTS
+from selftaught.model_files import METRICS
 
+FORMAT = 2
 SUFFIXES = (".parquet", ".npy")
+PART = re.compile(r".*\.(\d+)-of-(\d+)")
+Stamp = tuple[int, int]
+"""A file's bytes and its time of change in ns, by which a change is known."""
 
 
 @dataclass(frozen=True)
@@ -25,17 +33,33 @@ class Vectors:
     paths: tuple[str, ...]
     vectors: Tensor
     model: str
-    """Which model made them."""
+    """The identity of the model that made them, with its size at use and all else that changes vectors."""
+    metric: str = "euclidean"
+    stamps: tuple[Stamp, ...] = ()
+    """One per path, or none."""
 
 
 def check_target(path: Path) -> None:
-    """An output that cannot be written is known before the work begins."""
+    """An error if an output cannot be written, or if something else would be lost by it; before the work begins."""
     if path.suffix not in SUFFIXES:
         raise UsageError(f"{printable(path)} must end in .parquet or .npy")
     check_folder_of(path)
+    names, skipped = path.with_suffix(".json"), skipped_file(path)
+    others = {names: path.suffix == ".npy" and not _wrote_names(names), skipped: not _wrote_skipped(skipped)}
+    for file, foreign in others.items():
+        if file.exists() and foreign:
+            raise UsageError(
+                f"{printable(file)} was not written by selftaught embed, which would replace it: give another --out"
+            )
+
+
+def skipped_file(path: Path) -> Path:
+    """Where the images that were left out are listed."""
+    return path.with_name(f"{path.stem}.skipped.csv")
 
 
 def check_folder_of(path: Path) -> None:
+    """An error if a file cannot be written there."""
     if path.is_dir():
         raise UsageError(f"{printable(path)} is a folder; give the file to write")
     folder = path.absolute().parent
@@ -46,54 +70,148 @@ def check_folder_of(path: Path) -> None:
 
 
 def write_vectors(path: Path, content: Vectors) -> list[Path]:
-    """Write by the file's ending; returns the files that were written."""
+    """Write by the file's ending; returns the files that were written.
+
+    Of two files, each may be replaced while the other is not yet: a digest of both tells whether they belong together.
+    """
     vectors = np.ascontiguousarray(content.vectors.numpy(), dtype=np.float32)
-    notes = {"root": _text(str(content.root)), "model": content.model, "metric": "euclidean"}
+    paths = list(map(_text, content.paths))
+    notes = {"selftaught": "vectors", "format": FORMAT, "root": _text(str(content.root)), "model": content.model}
+    notes |= {"metric": content.metric}
+    notes["digest"] = _digest(vectors, notes, paths, content.stamps)
+    sizes, times = ([stamp[i] for stamp in content.stamps] for i in (0, 1))
     if path.suffix == ".npy":
         names = path.with_suffix(".json")
+        table = {"paths": content.paths, "bytes": sizes, "changed": times}
         write_atomically(path, lambda file: np.save(file, vectors))
-        write_atomically(names, json.dumps(notes | {"paths": content.paths}, indent=1) + "\n")
+        write_atomically(names, json.dumps(notes | table, indent=1) + "\n")
         return [path, names]
     import pyarrow as pa
     from pyarrow import parquet
 
-    column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
-    table = pa.table(
-        {"path": list(map(_text, content.paths)), "vector": column}, metadata={"selftaught": json.dumps(notes)}
-    )
-    write_atomically(path, lambda file: parquet.write_table(table, file))
+    columns = {"path": paths, "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])}
+    if content.stamps:
+        columns |= {"bytes": pa.array(sizes, pa.int64()), "changed": pa.array(times, pa.int64())}
+    whole = pa.table(columns, metadata={"selftaught": json.dumps(notes)})
+    write_atomically(path, lambda file: parquet.write_table(whole, file))
     return [path]
 
 
 def read_vectors(path: Path) -> Vectors:
-    """Read what :func:`write_vectors` wrote."""
+    """Read what :func:`write_vectors` wrote, or all the parts of it that ``embed --shard`` wrote."""
+    if not path.exists():
+        return _joined(path)
     try:
-        if path.suffix == ".npy":
-            vectors = np.load(path, allow_pickle=False)
-            notes = json.loads(path.with_suffix(".json").read_text("utf-8"))
-            paths = notes["paths"]
-        else:
-            from pyarrow import parquet
-
-            table = parquet.read_table(path)
-            notes = json.loads((table.schema.metadata or {})[b"selftaught"])
-            paths = table["path"].to_pylist()
-            column = table["vector"].combine_chunks()
-            vectors = column.flatten().to_numpy(zero_copy_only=False).reshape(len(paths), -1)
-        if vectors.ndim != 2 or len(vectors) != len(paths):
-            raise ValueError
-        tensor = torch.from_numpy(np.array(vectors, dtype=np.float32))
-        return Vectors(Path(notes["root"]), tuple(paths), tensor, notes["model"])
-    except (OSError, ValueError, KeyError, TypeError):  # Arrow's errors are among these
+        if not path.is_file():
+            raise OSError
+        vectors, notes, table = (_read_npy if path.suffix == ".npy" else _read_parquet)(path)
+        paths, stamps = table["path"], tuple(zip(table["bytes"], table["changed"], strict=True))
+        old = "format" not in notes and {"root", "model", "metric"} <= set(notes)
+        if not old:
+            _check(vectors, notes, paths, stamps)
+    except Exception:  # readers raise all sorts of things on files that are none of theirs
+        beside = f" or does not belong to {path.with_suffix('.json').name}" if path.suffix == ".npy" else ""
         raise SelftaughtError(
-            f"{printable(path)} holds no vectors written by selftaught embed, or is damaged"
+            f"{printable(path)} holds no vectors written by selftaught embed, or is damaged{printable(beside)}: "
+            "embed the images again"
         ) from None
+    if old:
+        raise SelftaughtError(
+            f"{printable(path)} was written by an earlier version of selftaught: embed the images again"
+        )
+    tensor = torch.from_numpy(np.array(vectors, dtype=np.float32))
+    return Vectors(Path(notes["root"]), tuple(paths), tensor, notes["model"], notes["metric"], stamps)
 
 
-def model_id(run: Path) -> str:
-    """A fingerprint of a run's weights, so that vectors of two models are never compared."""
-    with (run / WEIGHTS).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def read_vectors_of(path: Path, embedder: Embedder) -> Vectors:
+    """Read vectors that this very model made; those of another, or seen in another way, are refused."""
+    known = read_vectors(path)
+    if known.model != embedder.identity or known.vectors.shape[1] != embedder.dim:
+        raise UsageError(
+            f"{printable(path)} was made with another model, or with another --size, --mirror or --scales: "
+            "give those, or embed the images again"
+        )
+    return known
+
+
+def part_of(path: Path, number: int, count: int) -> Path:
+    """The file of one part: ``vectors.2-of-8.npy``."""
+    return path.with_name(f"{path.stem}.{number}-of-{count}{path.suffix}")
+
+
+def _joined(path: Path) -> Vectors:
+    found = {file: PART.fullmatch(file.stem) for file in path.parent.glob(f"{path.stem}.*-of-*{path.suffix}")}
+    counts = {int(match[2]) for match in found.values() if match}
+    if len(counts) != 1:
+        several = f": there are parts of {' and of '.join(map(str, sorted(counts)))}" if counts else ""
+        raise UsageError(f"there is no file {printable(path)}{several}")
+    parts = [part_of(path, number, max(counts)) for number in range(1, max(counts) + 1)]
+    missing = [part for part in parts if not part.exists()]
+    if missing:
+        raise UsageError(f"{printable(path)} is not complete: there is no {printable(missing[0].name)}")
+    read = [read_vectors(part) for part in parts]
+    first = read[0]
+    for part, one in zip(parts, read, strict=True):
+        if (one.model, one.root, one.vectors.shape[1]) != (first.model, first.root, first.vectors.shape[1]):
+            raise UsageError(f"{printable(parts[0])} and {printable(part.name)} are of different models or folders")
+    paths = [name for one in read for name in one.paths]
+    stamps = [stamp for one in read for stamp in one.stamps]
+    order = sorted(range(len(paths)), key=paths.__getitem__)
+    return replace(
+        first,
+        paths=tuple(paths[i] for i in order),
+        vectors=torch.cat([one.vectors for one in read])[order],
+        stamps=tuple(stamps[i] for i in order) if stamps else (),
+    )
+
+
+def _read_npy(path: Path) -> tuple[np.ndarray, dict[str, Any], dict[str, Any]]:
+    notes = json.loads(path.with_suffix(".json").read_text("utf-8"))
+    table = {"path": notes.pop("paths"), "bytes": notes.pop("bytes", []), "changed": notes.pop("changed", [])}
+    return np.load(path, allow_pickle=False), notes, table
+
+
+def _read_parquet(path: Path) -> tuple[np.ndarray, dict[str, Any], dict[str, Any]]:
+    from pyarrow import parquet
+
+    table = parquet.read_table(path)
+    notes = json.loads(table.schema.metadata[b"selftaught"])
+    columns = {name: table[name].to_pylist() if name in table.column_names else [] for name in ("bytes", "changed")}
+    columns["path"] = table["path"].to_pylist()
+    values = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    return values.reshape(len(columns["path"]), -1), notes, columns
+
+
+def _check(vectors: np.ndarray, notes: dict[str, Any], paths: Sequence[Any], stamps: Sequence[Any]) -> None:
+    """Raises an error unless it is what was written."""
+    texts = [*paths, notes["root"], notes["model"]]
+    if not isinstance(vectors, np.ndarray) or vectors.dtype != np.float32 or vectors.ndim != 2 or not len(vectors):
+        raise ValueError
+    if not all(isinstance(text, str) for text in texts) or len(vectors) != len(paths):
+        raise ValueError
+    if notes["format"] != FORMAT or notes["metric"] not in METRICS:
+        raise ValueError
+    same = notes["digest"] == _digest(vectors, notes, list(map(_text, paths)), stamps)
+    if not same or len(stamps) not in (0, len(paths)) or not np.isfinite(vectors).all():
+        raise ValueError
+
+
+def _wrote_names(names: Path) -> bool:
+    try:
+        notes = json.loads(names.read_text("utf-8"))
+        return bool({"root", "model", "metric", "paths"} <= set(notes))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return False
+
+
+def _wrote_skipped(table: Path) -> bool:
+    return table.is_file() and table.read_bytes()[:12] == b"path,reason\n"
+
+
+def _digest(vectors: np.ndarray, notes: dict[str, Any], paths: Sequence[str], stamps: Sequence[Any]) -> str:
+    digest = hashlib.sha256(np.ascontiguousarray(vectors, "<f4").data)
+    digest.update(json.dumps([notes["root"], notes["model"], notes["metric"], paths, stamps]).encode())
+    return digest.hexdigest()
 
 
 def _text(name: str) -> str:

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -89,6 +90,11 @@ def test_misuse_exits_with_2_and_names_the_nearest(call: Call, photos: Path, run
         (["train", photos, "--out", out, "--bckbone", "x"], "--backbone"),
         (["train", photos, "--out", out, "--recipe", "offical"], "official"),
         (["train", photos, "--out", out, "--backbone", "resnet_18"], "resnet18"),
+        (["train", photos, "--out", out, "--backbone", "dinov2"], "'vit_base_patch14_dinov2'"),
+        (["train", photos, "--out", out, "--backbone", "dinov2-small"], "did you mean 'vit_small_patch14_dinov2' or"),
+        (["train", photos, "--out", out, "--backbone", "qqqqqq"], "a name of timm, such as 'resnet50'"),
+        (["train", photos, "--out", out, "--backbone", "torchvision.resnet_18"], "'torchvision.resnet18'"),
+        (["train", photos, "--out", out, "--method", "simclr"], "stml"),
         (["train", photos, "--out", out, "--set", "sigmma=1"], "sigma"),
         (["train", photos, "--out", out, "--epochs", "many"], "--epochs"),
         (["train", photos, "--out", out, "--device", "tpu9"], "tpu9"),
@@ -102,6 +108,12 @@ def test_misuse_exits_with_2_and_names_the_nearest(call: Call, photos: Path, run
         (["train", "--resume", run, "--epochs", "9"], "resumed run"),
         (["evaluate", tmp_path / "missing", photos], "no run"),
         (["evaluate", tmp_path, photos], "no model"),
+        (["evaluate", "dinov2", photos], "'vit_base_patch14_dinov2'"),
+        (["evaluate", "", photos], "is empty"),
+        (["search", run, photos / "class 0" / "0.jpg", "--in", ""], "is empty"),
+        (["embed", run, photos, "--out", tmp_path / "v.npy", "--device", "cpu:5"], "no device"),
+        (["embed", run, photos, "--out", tmp_path / "v.npy", "--size", "0"], "between 1 and"),
+        (["evaluate", run, photos, "--scales", "7"], "scales must be 1, 2 or 3"),
         (["embed", run, photos, "--out", tmp_path / "v.txt"], ".parquet"),
         (["embed", run, photos, "--out", tmp_path / "no" / "v.npy"], "no folder"),
         (["search", run, photos / "x.jpg", "--in", photos, "-k", "0"], "-k"),
@@ -188,14 +200,62 @@ def test_vectors_of_another_model_are_refused(call: Call, run: Path, photos: Pat
 def test_an_unexpected_error_is_one_line_too(
     call: Call, run: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def explode(*_: object) -> None:
+    def explode(*_: object, **__: object) -> None:
         raise ZeroDivisionError("first\nsecond")
 
     monkeypatch.setattr(Embedder, "load", explode)
     code, message = failure(call, "evaluate", run, photos)
     assert (code, "ZeroDivisionError: first second" in message) == (1, True)
-    monkeypatch.setattr(Embedder, "load", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("x")))
-    assert "--batch-size" in failure(call, "evaluate", run, photos)[1]
+    cpu = RuntimeError("[enforce fail at alloc_cpu.cpp:121] . DefaultCPUAllocator: can't allocate memory: you tried")
+    for error in (torch.OutOfMemoryError("x"), cpu, MemoryError()):
+        monkeypatch.setattr(Embedder, "load", lambda *_, e=error, **__: (_ for _ in ()).throw(e))
+        message = failure(call, "evaluate", run, photos)[1]
+        assert "out of " in message
+        assert "--batch-size" in message
+    homeless = RuntimeError("Could not determine home directory.")
+    monkeypatch.setattr(Embedder, "load", lambda *_, **__: (_ for _ in ()).throw(homeless))
+    assert "set HOME" in failure(call, "evaluate", run, photos)[1]
+
+
+def test_a_notebooks_backend_and_an_ascii_terminal_break_nothing(run: Path, tmp_path: Path) -> None:
+    images = tmp_path / "ünï"
+    images.mkdir()
+    for number, name in enumerate(("a", "b", "ö")):
+        Image.new("RGB", (40, 40), (60 * number, 0, 0)).save(images / f"{name}.png")
+    backend = {"MPLBACKEND": "module://matplotlib_inline.backend_inline", "PYTHONIOENCODING": "ascii"}
+    words = ["search", run, images / "a.png", "--in", images, "--out", tmp_path / "s.png"]
+    done = subprocess.run(
+        [sys.executable, "-m", "selftaught", *map(str, words)],
+        env=os.environ | backend,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\\xf6.png" in done.stdout
+
+
+@pytest.mark.parametrize("module", ["typer", "selftaught.cli.commands", "torch", "numpy", "PIL.Image", "timm"])
+def test_ctrl_c_while_modules_are_imported_is_one_line(module: str, run: Path, photos: Path) -> None:
+    program = f"""
+import signal, sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+from selftaught.cli import main
+main()
+"""
+    words = [sys.executable, "-c", program, "evaluate", str(run), str(photos)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "selftaught: interrupted\n")
+
+
+def test_a_seed_that_cannot_be_leaves_no_folder(call: Call, tmp_path: Path) -> None:
+    for seed in ("-5", "1" + "0" * 30, "x"):
+        assert failure(call, "demo", "--out", tmp_path / "demo", "--seed", seed)[0] == 2
+        assert not (tmp_path / "demo").exists()
 
 
 def test_demo_shows_before_and_after(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,37 +16,39 @@ import pytest
 import torch
 
 from conftest import Call, draw_photos
+from selftaught import Embedder
 from selftaught.data import find_images
-from selftaught.errors import SelftaughtError
-from selftaught.unfinished import Unfinished, images_digest
+from selftaught.errors import SelftaughtError, UsageError
+from selftaught.files import write_atomically
+from selftaught.vector_log import MAGIC, VectorLog
+from selftaught.vectors import Stamp, read_vectors
 
-# Batches of three images, each of them saved and slow enough to be killed at.
+# Batches of three images, each of them slow enough to be killed at.
 PROGRAM = """
 import time
-from selftaught import unfinished
-from selftaught.cli import model_commands
+from selftaught.cli import embed
 from selftaught.cli.main import main
-unfinished.SAVE_INTERVAL = 0.0
-model_commands.BATCH_SIZE = 3
-save = unfinished.Unfinished.save
-def slowly(self):
-    save(self)
+from selftaught.vector_log import VectorLog
+embed.BATCH_SIZE = 3
+add = VectorLog.add
+def slowly(self, *batch):
+    add(self, *batch)
     time.sleep(0.3)
-unfinished.Unfinished.save = slowly
+VectorLog.add = slowly
 main()
 """
 
 
-def killed_after(done: int, notes: Path, *words: object) -> None:
-    """Run a command in a process of its own, and kill it when so many images are done."""
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, *map(str, words)], stderr=subprocess.DEVNULL)
+def started(*words: object) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, *map(str, words)], stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_size(file: Path, size: int, process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 120
-    while not (notes.exists() and json.loads(notes.read_text())["done"] >= done):
+    while not (file.exists() and file.stat().st_size >= size):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    process.kill()
-    process.wait()
 
 
 @pytest.fixture
@@ -62,23 +64,26 @@ def test_embedding_killed_and_interrupted_ends_with_the_same_bytes(
     call: Call, run: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calm, stopped = tmp_path / "calm.npy", tmp_path / "stopped.npy"
-    monkeypatch.setattr("selftaught.cli.model_commands.BATCH_SIZE", 3)
+    monkeypatch.setattr("selftaught.cli.embed.BATCH_SIZE", 3)
     assert call("embed", run, images, "--out", calm)[0] == 0
-    killed_after(6, tmp_path / "stopped.npy.partial.json", "embed", run, images, "--out", stopped)
-    add = Unfinished.add
+    process = started("embed", run, images, "--out", stopped)
+    wait_for_size(tmp_path / "stopped.npy.partial", 700, process)
+    process.kill()
+    process.wait()
+    add = VectorLog.add
     for number, done in ((signal.SIGTERM, 15), (signal.SIGINT, 21)):
 
-        def interrupted(self: Unfinished, *batch: Any, number: int = number, done: int = done) -> None:
+        def interrupted(self: VectorLog, *batch: Any, number: int = number, done: int = done) -> None:
             add(self, *batch)
-            if self.done == done:
+            if len(self.known) == done:
                 signal.raise_signal(number)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Unfinished, "add", interrupted)
+            patch.setattr(VectorLog, "add", interrupted)
             code, _, error = call("embed", run, images, "--out", stopped)
         assert code == 130
         first, last = error.strip().splitlines()
-        assert "going on with" in first
+        assert "of 25 images are done" in first
         assert f"{done} of 25 images are done; the same command goes on from there" in last
         assert not stopped.exists()
     code, _, error = call("embed", run, images, "--out", stopped)
@@ -99,76 +104,211 @@ def test_finished_work_is_kept_when_too_many_images_are_unreadable(call: Call, r
     assert not list(images.parent.glob("*partial*"))
 
 
-def test_what_is_of_other_images_is_started_over(call: Call, run: Path, images: Path) -> None:
+def test_a_second_call_embeds_only_what_is_new_or_changed(
+    call: Call, run: Path, images: Path, embedder: Embedder
+) -> None:
+    (images / "class 0" / "bad.jpg").unlink()
+    for out in (images.parent / "v.npy", images.parent / "v.parquet"):
+        assert call("embed", run, images, "--out", out)[0] == 0
+    draw_photos(images.parent / "more", classes=1, photos=6)
+    (images.parent / "more" / "class 0" / "5.jpg").rename(images / "class 3" / "added.jpg")
+    changed, gone = images / "class 2" / "1.jpg", images / "class 4" / "0.jpg"
+    changed.write_bytes((images / "class 5" / "2.jpg").read_bytes())
+    gone.unlink()
+    for out in (images.parent / "v.npy", images.parent / "v.parquet"):
+        code, _, log = call("embed", run, images, "--out", out)
+        assert (code, "22 of 24 images are done, 2 are to do" in log) == (0, True)
+        known = read_vectors(out)
+        assert known.paths == find_images(images).files
+        torch.testing.assert_close(known.vectors, embedder.encode([images / path for path in known.paths]))
+        assert "24 of 24 images are done, 0 are to do" in call("embed", run, images, "--out", out)[2]
+
+
+def test_work_that_is_still_right_is_gone_on_from_when_images_change(call: Call, run: Path, images: Path) -> None:
     out = images.parent / "v.npy"
     (images / "class 1" / "worse.jpg").touch()
     assert call("embed", run, images, "--out", out)[0] == 1
     (images / "class 1" / "worse.jpg").unlink()
+    os.utime(images / "class 0" / "0.jpg", ns=(5, 5))
     code, _, log = call("embed", run, images, "--out", out)
-    assert (code, len(np.load(out))) == (0, 24)
-    assert "v.npy.partial is of other images or another model: started over" in log
+    assert (code, len(np.load(out)), "24 of 25 images are done, 1 are to do" in log) == (0, 24, True)
 
 
-def begun(folder: Path, **changes: object) -> Unfinished:
-    about = {"model": "m", "images": "i", "dim": 2, "batch_size": 3} | changes
-    return Unfinished(folder / "v.npy", **about)  # type: ignore[arg-type]
+def test_another_model_size_or_folder_is_not_mixed_in(call: Call, run: Path, images: Path, photos: Path) -> None:
+    out = images.parent / "v.npy"
+    (images / "class 0" / "bad.jpg").unlink()
+    (images / "class 1" / "0.jpg").unlink()
+    for words in ([run, images], [run, images, "--size", 80], [run, images, "--mirror"], [run, photos]):
+        log = call("embed", *words, "--out", out)[2]
+        assert "images are done" not in log
+    query = photos / "class 0" / "0.jpg"
+    assert call("search", run, query, "--in", out, "--out", images.parent / "s.png")[0] == 0
+    for choice in (["--size", 80], ["--mirror"], ["--scales", 2]):
+        code, _, log = call("search", run, query, "--in", out, *choice)
+        assert (code, "another model, or with another --size" in log) == (2, True)
 
 
-def test_only_what_was_saved_counts_and_other_or_damaged_beginnings_do_not(tmp_path: Path) -> None:
-    first = begun(tmp_path)
-    first.add(torch.ones(2, 2), [(1, "empty file")])
-    first.save()
-    first.add(torch.zeros(3, 2), [])  # never saved
-    first.close()
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+def test_two_at_once_on_one_file_are_refused(call: Call, run: Path, images: Path, photos: Path) -> None:
+    out = images.parent / "v.npy"
+    first = started("embed", run, images, "--out", out)
+    wait_for_size(images.parent / "v.npy.partial", 500, first)
+    for folder in (images, photos):
+        code, _, log = call("embed", run, folder, "--out", out)
+        assert (code, "another process is writing" in log) == (2, True)
+    first.send_signal(signal.SIGINT)
+    assert first.wait() == 130
+    assert call("embed", run, images, "--out", out)[0] == 0
+    assert (np.abs(np.load(out)).sum(1) > 0).all()
+
+
+def test_files_of_others_are_never_touched(call: Call, run: Path, photos: Path, tmp_path: Path) -> None:
+    for name, content in (
+        ("birds.json", '{"birds": 5}'),
+        ("birds.json", "[]"),
+        ("birds.npy.partial", "mine"),
+        ("birds.skipped.csv", "mine"),
+    ):
+        (tmp_path / name).write_text(content)
+        code, _, log = call("embed", run, photos, "--out", tmp_path / "birds.npy")
+        assert (code, name in log, "give another --out" in log) == (2, True, True)
+        assert (tmp_path / name).read_text() == content
+        assert not (tmp_path / "birds.npy").exists()
+        (tmp_path / name).unlink()
+
+
+def test_vectors_and_names_of_different_writings_are_never_joined(
+    call: Call, run: Path, images: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, query = images.parent / "v.npy", photos / "class 0" / "0.jpg"
+    (images / "class 0" / "bad.jpg").unlink()
+    assert call("embed", run, images, "--out", out)[0] == 0
+    (images / "class 1" / "0.jpg").rename(images / "class 1" / "z.jpg")
+
+    def killed(path: Path, *content: Any) -> None:
+        if path.suffix == ".json":
+            raise KeyboardInterrupt
+        write_atomically(path, *content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("selftaught.vectors.write_atomically", killed)
+        assert call("embed", run, images, "--out", out)[0] == 130
+    code, _, log = call("search", run, query, "--in", out)
+    assert (code, "does not belong to v.json" in log) == (1, True)
+    code, _, log = call("embed", run, images, "--out", out)
+    assert (code, "1 of 24 images are done, 23 are to do" in log) == (0, True)
+    assert call("search", run, query, "--in", out, "--out", images.parent / "s.png")[0] == 0
+
+
+def begun(folder: Path, **changes: Any) -> VectorLog:
+    about: dict[str, Any] = {"model": "m", "root": "r", "dim": 2} | changes
+    return VectorLog(folder / "v.npy", **about)
+
+
+def batch(names: str) -> list[tuple[str, Stamp]]:
+    return [(name, (1, ord(name))) for name in names]
+
+
+def test_a_log_keeps_whole_batches_and_nothing_else(tmp_path: Path) -> None:
+    log = begun(tmp_path)
+    log.add(batch("abc"), torch.ones(2, 2), [(1, "empty file")])
+    log.add(batch("de"), torch.zeros(2, 2), [])
+    log.close()
+    file = tmp_path / "v.npy.partial"
+    whole = file.read_bytes()
+    first = whole.rindex(b'{"files"') - 40
+    for end in range(first, len(whole)):
+        file.write_bytes(whole[:end])
+        again = begun(tmp_path)
+        assert list(again.known) == ["a", "b", "c"]
+        again.close()
     again = begun(tmp_path)
-    assert (again.done, again.rows, again.failures, again.given_up) == (3, 2, [(1, "empty file")], False)
-    again.add(torch.full((1, 2), 5.0), [(0, "x"), (2, "y")])
-    assert again.vectors().tolist() == [[1, 1], [1, 1], [5, 5]]
-    assert again.failures == [(1, "empty file"), (3, "x"), (5, "y")]
-    again.save()
+    assert (again.known["b"].vector, again.known["b"].reason, again.known["c"].stamp) == (None, "empty file", (1, 99))
     again.close()
-    content, notes = (tmp_path / "v.npy.partial").read_bytes(), (tmp_path / "v.npy.partial.json").read_text()
-    for change in ({"model": "n"}, {"images": "j"}, {"dim": 3}, {"batch_size": 4}):
+    for change in ({"model": "n"}, {"root": "s"}, {"dim": 3}):
+        file.write_bytes(whole)
         other = begun(tmp_path, **change)
-        assert (other.done, other.given_up) == (0, True)
+        assert (other.known, other.started_over) == ({}, True)
         other.close()
-        assert begun(tmp_path, **change).given_up is False, "it is told once"
-        (tmp_path / "v.npy.partial").write_bytes(content)
-        (tmp_path / "v.npy.partial.json").write_text(notes)
-    (tmp_path / "v.npy.partial").write_bytes(content[:-1])
-    assert begun(tmp_path).given_up
-    for damaged in ("{", "[]", "{}", notes.replace('"rows": 3', '"rows": 4')):
-        (tmp_path / "v.npy.partial.json").write_text(damaged)
-        assert (begun(tmp_path).done, begun(tmp_path).rows) == (0, 0)
+        other = begun(tmp_path, **change)
+        assert other.started_over is False, "it is told once"
+        other.close()
+
+
+def test_flipped_bits_of_a_log_are_never_used(tmp_path: Path) -> None:
+    log = begun(tmp_path)
+    for name in "abc":
+        log.add(batch(name), torch.full((1, 2), float(ord(name))), [])
+    log.close()
+    file = tmp_path / "v.npy.partial"
+    whole = file.read_bytes()
+    for position in range(len(MAGIC), len(whole)):
+        file.write_bytes(whole[:position] + bytes([whole[position] ^ 16]) + whole[position + 1 :])
+        again = begun(tmp_path)
+        assert len(again.known) < 3
+        assert all(each.vector is not None and set(each.vector) == {ord(n)} for n, each in again.known.items())
+        again.close()
+    file.write_bytes(b"X" + whole)
+    with pytest.raises(UsageError, match="move it away"):
+        begun(tmp_path)
+
+
+def test_a_forged_record_is_dropped(tmp_path: Path) -> None:
+    forged: list[dict[str, Any]] = [{"files": []}, {"files": 5, "failures": []}]
+    forged.append({"files": [["a", [1, 1]]], "failures": [[9, "x"]]})
+    for about in forged:
+        log = begun(tmp_path)
+        log._append(about, b"\0" * 8)
+        log.close()
+        again = begun(tmp_path)
+        assert again.known == {}
+        again.remove()
 
 
 def test_a_full_disk_is_one_sentence_and_keeps_what_is_done(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
-    unfinished = begun(tmp_path)
-    unfinished.add(torch.ones(3, 2), [])
-    unfinished.save()
+    log = begun(tmp_path)
+    log.add(batch("abc"), torch.ones(3, 2), [])
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
         with pytest.raises(
             SelftaughtError, match=r"cannot write .*v\.npy\.partial: File too large; what is done is kept"
         ):
-            unfinished.add(torch.ones(3000, 2), [])
+            log.add([("d", (1, 1))] * 3000, torch.ones(3000, 2), [])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    unfinished.close()
-    assert begun(tmp_path).done == 3
+    log.close()
+    again = begun(tmp_path)
+    assert list(again.known) == ["a", "b", "c"]
 
 
-def test_the_digest_of_images_changes_with_names_and_contents(tmp_path: Path) -> None:
-    folder = draw_photos(tmp_path / "images", classes=2, photos=2)
-    digests = [images_digest(find_images(folder))]
-    assert images_digest(find_images(folder)) == digests[0]
-    os.utime(folder / "class 0" / "0.jpg", ns=(5, 5))
-    digests.append(images_digest(find_images(folder)))
-    (folder / "class 0" / "0.jpg").rename(folder / "class 0" / "7.jpg")
-    digests.append(images_digest(find_images(folder)))
-    assert len(set(digests)) == 3
+def test_parts_are_embedded_apart_and_read_as_one(call: Call, run: Path, images: Path, embedder: Embedder) -> None:
+    (images / "class 0" / "bad.jpg").unlink()
+    query, out = images / "class 0" / "0.jpg", images.parent / "v.parquet"
+    for part in ("3/3", "1/3", "2/3"):
+        code, _, log = call("search", run, query, "--in", out)
+        assert (code, "no file" in log or "not complete" in log) == (2, True)
+        assert call("embed", run, images, "--out", out, "--shard", part)[0] == 0
+    known = read_vectors(out)
+    assert known.paths == find_images(images).files
+    torch.testing.assert_close(known.vectors, embedder.encode([images / path for path in known.paths]))
+    assert call("search", run, query, "--in", out, "--out", images.parent / "s.png")[0] == 0
+    for wrong in ("0/3", "4/3", "x", "1/", "-1/2"):
+        assert call("embed", run, images, f"--shard={wrong}", "--out", out)[0] == 2
+
+
+def test_whitened_vectors_keep_the_model_they_need(call: Call, run: Path, photos: Path, tmp_path: Path) -> None:
+    out, query = tmp_path / "v.npy", photos / "class 0" / "0.jpg"
+    for _ in range(2):
+        assert call("embed", run, photos, "--out", out, "--whiten")[0] == 0
+    assert json.loads((tmp_path / "v.json").read_text())["metric"] == "cosine"
+    np.testing.assert_allclose(np.linalg.norm(np.load(out), axis=1), 1, rtol=1e-5)
+    assert call("search", tmp_path / "v.model", query, "--in", out, "--out", tmp_path / "s.png")[0] == 0
+    code, _, log = call("embed", run, photos, "--out", out, "--whiten", "--mirror")
+    assert (code, "whitened from another model" in log) == (2, True)
+    code, found, _ = call("search", run, query, "--in", photos, "--whiten", "--out", tmp_path / "s.png")
+    assert (code, len(found.splitlines())) == (0, 11)
 
 
 def test_shards_are_embedded_evaluated_and_searched(call: Call, run: Path, photos: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from conftest import Call
 from selftaught.cli import reproduce as command
@@ -93,3 +94,11 @@ def test_a_failed_job_is_told_at_the_end_and_in_the_next_plan(reproduce: Call, m
     assert error.splitlines()[-1].startswith("selftaught: 1 of 1 jobs failed: reproduced/ablation-quick/results.md")
     _, plan, _ = reproduce("ablation", "--quick", "--rows", "stml", "--plan")
     assert "failed before (training collapsed in epoch 1); delete reproduced/ablation-quick/runs/stml" in plan
+
+
+def test_a_second_one_on_the_same_folder_is_refused(reproduce: Call, tmp_path: Path) -> None:
+    (tmp_path / "reproduced").mkdir()
+    with FileLock(tmp_path / "reproduced" / ".ablation-quick.lock"):
+        code, out, error = reproduce("ablation", "--quick", "--rows", "stml")
+    assert (code, "another process is writing reproduced/ablation-quick" in error) == (2, True)
+    assert "results" not in out

@@ -10,6 +10,7 @@ from selftaught import __version__
 from selftaught.cli.cache import app as cache_app
 from selftaught.cli.data import app as data_app
 from selftaught.cli.index import app as index_app
+from selftaught.cli.options import AllowSkipped, Device, Labels, Level, Mirror, ModelUse, Run, Scales, Size, Whiten
 
 app = typer.Typer(
     name="selftaught",
@@ -48,14 +49,6 @@ class _TrainCommand(TyperCommand):
         setting = next(option for option in self.params if "--set" in option.opts)
         setting.help = f"Any other setting, such as --set sigma=2: {describe_settings()}."  # type: ignore[attr-defined]
         super().format_help(ctx, formatter)
-
-
-Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")]
-AllowSkipped = Annotated[bool, typer.Option("--allow-skipped", help="Go on if over 5 % of the images are unreadable.")]
-Run = Annotated[Path, typer.Argument(help="A run folder written by selftaught train.")]
-Model = Annotated[
-    Path, typer.Argument(help="A run folder, or the name of a backbone, such as resnet50.", metavar="RUN|NAME")
-]
 
 
 @app.command(cls=_TrainCommand)
@@ -190,13 +183,27 @@ def evaluate(
     json: Annotated[
         Path | None, typer.Option(help="Also write the scores to this file; - prints them instead.")
     ] = None,
+    level: Level = None,
+    labels: Labels = None,
+    floor: Annotated[
+        bool,
+        typer.Option(
+            help="Measure the plain pretrained backbone beside the model, if its weights are on this disk: "
+            "twice the time."
+        ),
+    ] = True,
+    size: Size = None,
+    mirror: Mirror = False,
+    scales: Scales = None,
+    whiten: Whiten = False,
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
     """Measure a model on labeled images: Recall@k, MAP@R, R-Precision."""
     from selftaught.cli.model_commands import evaluate as measure
 
-    measure(run, labeled, json, device, allow_skipped)
+    use = ModelUse(run, device, size, mirror, scales, whiten)
+    measure(use, labeled, json, floor=floor, level=level, labels=labels, allow_skipped=allow_skipped)
 
 
 @app.command()
@@ -204,19 +211,34 @@ def embed(
     run: Run,
     images: Annotated[str, typer.Argument(help="A folder of images, however nested, or tar shards.")],
     out: Annotated[Path, typer.Option(help="vectors.parquet, or vectors.npy with the paths in vectors.json.")],
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            help="Only one part of the images, such as 2/8, into vectors.2-of-8.npy: one machine each, in any order. "
+            "All parts together are read as vectors.npy.",
+            metavar="I/N",
+        ),
+    ] = None,
+    size: Size = None,
+    mirror: Mirror = False,
+    scales: Scales = None,
+    whiten: Whiten = False,
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
-    """Write the embeddings of all images in a folder. The same command goes on where it was stopped."""
-    from selftaught.cli.model_commands import embed as write
+    """Write the embeddings of all images in a folder.
 
-    write(run, images, out, device, allow_skipped)
+    The same command goes on where it was stopped, and later embeds only what is new or has changed.
+    """
+    from selftaught.cli.embed import embed as write
+
+    write(ModelUse(run, device, size, mirror, scales, whiten), images, out, shard, allow_skipped)
 
 
 @app.command()
 def search(
     what: Annotated[
-        Path,
+        str,
         typer.Argument(
             help="An index written by selftaught index; or a run or a backbone's name, with --in.", metavar="INDEX|RUN"
         ),
@@ -239,6 +261,10 @@ def search(
     exact: Annotated[
         bool, typer.Option("--exact", help="Look at every vector, also in an index with approximate search.")
     ] = False,
+    size: Size = None,
+    mirror: Mirror = False,
+    scales: Scales = None,
+    whiten: Whiten = False,
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
@@ -252,14 +278,13 @@ def search(
 
     sheet = out or (Path("search.png") if json is None and csv is None else None)
     find(
-        what,
+        ModelUse(what, device, size, mirror, scales, whiten),
         queries,
         within,
         k,
         Output(sheet, json, csv),
         root=root,
         exact=exact,
-        device=device,
         allow_skipped=allow_skipped,
     )
 
@@ -285,7 +310,7 @@ def export(
 
 @app.command()
 def dedup(
-    run: Model,
+    run: Run,
     images: Annotated[str, typer.Argument(help="A folder of images, however nested, or tar shards.")],
     out: Annotated[
         Path, typer.Option(help="The folder for the page and the table; must be new or empty.", metavar="FOLDER")
@@ -312,7 +337,7 @@ def dedup(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Where to put everything; must be new or empty.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="Seed of the network and the training.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the network and the training.", min=0, max=2**63 - 1)] = 0,
 ) -> None:
     """Train on drawn product photos that come with selftaught, and show what was learned. A few minutes on a CPU."""
     from selftaught.cli.demo import demo as show
@@ -322,7 +347,7 @@ def demo(
 
 @app.command()
 def figures(
-    run: Run,
+    run: Annotated[Path, typer.Argument(help="A folder written by selftaught train with --snapshots.")],
     data: Annotated[
         str, typer.Argument(help="Labeled images: class folders, or a benchmark such as cub:/data/CUB_200_2011.")
     ],

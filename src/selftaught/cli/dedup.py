@@ -39,7 +39,7 @@ move() { # the best copy, which must still be there; the copy to move; its place
 
 
 def dedup(
-    run: Path,
+    run: str,
     source: str,
     out: Path,
     threshold: float | None,

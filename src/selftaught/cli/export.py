@@ -10,7 +10,7 @@ from selftaught.training.progress import Reporter
 from selftaught.vectors import check_folder_of
 
 
-def export_model(run: Path, images: str | None, onnx: Path | None, program: Path | None) -> None:
+def export_model(run: str, images: str | None, onnx: Path | None, program: Path | None) -> None:
     paths = []
     for path, option, ending in ((onnx, "--onnx", ".onnx"), (program, "--torch", ".pt2")):
         if path is not None:

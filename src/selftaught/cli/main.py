@@ -1,5 +1,6 @@
 """Errors become one line and an exit code: 0 done, 1 failed, 2 misuse, 130 interrupted."""
 
+import io
 import os
 import sys
 import time
@@ -9,6 +10,7 @@ from typing import NoReturn
 import typer
 
 from selftaught.allocator import reuse_memory
+from selftaught.cli import interrupts
 from selftaught.cli.commands import app
 from selftaught.errors import EndedElsewhere, SelftaughtError, UsageError
 
@@ -18,7 +20,7 @@ DEBUG = "SELFTAUGHT_DEBUG"
 
 
 def main() -> NoReturn:
-    reuse_memory()
+    _settle()
     try:
         _check_processes()
         code = app(standalone_mode=False)
@@ -43,19 +45,34 @@ def main() -> NoReturn:
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
         _fail(f"{error.strerror or error}{place}", 1)
-    except MemoryError:
-        _fail("out of memory: try a smaller --batch-size", 1)
     except Exception as error:
+        if interrupts:
+            _fail("interrupted", 130)
         if os.environ.get(DEBUG):
             traceback.print_exc()
         _fail(_unexpected(error), 1)
+    if code == 130:  # typer's own end of an interrupted command
+        _fail("interrupted", 130)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _settle() -> None:
+    """What a command needs of its process, whatever it was started from."""
+    reuse_memory()
+    os.environ["MPLBACKEND"] = "Agg"  # a notebook's would need the notebook's packages
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # for names that the terminal cannot print
 
 
 def _unexpected(error: Exception) -> str:
     what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
     if type(error).__name__ == "OutOfMemoryError":
         return "out of GPU memory: try a smaller --batch-size, or --device cpu"
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in what:
+        return "out of memory: try a smaller --batch-size"
+    if "determine home directory" in what:
+        return "there is no home folder for this user: set HOME to a folder that can be written to"
     return f"unexpected {what} (set {DEBUG}=1 to see where it comes from)"
 
 

@@ -1,53 +1,83 @@
-"""Using a finished model: evaluate, embed, search."""
+"""Using a finished model: evaluate and search."""
 
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from selftaught.data import ImageFolder, Skipped, check_skipped, open_images, skipped_table
-from selftaught.embedder import BATCH_SIZE, Embedder
-from selftaught.errors import Interrupted, SelftaughtError, printable
+from selftaught.cli.options import ModelUse
+from selftaught.data import ImageFolder, Level, Skipped, check_skipped, open_images
+from selftaught.embedder import WHITENED_ON, Embedder
+from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import write_atomically
-from selftaught.retrieval import score
-from selftaught.training.interrupts import Interrupts
+from selftaught.networks import weights_on_disk
+from selftaught.retrieval import Scores, score
 from selftaught.training.progress import Reporter
-from selftaught.unfinished import Unfinished, images_digest
-from selftaught.vectors import (
-    Vectors,
-    check_folder_of,
-    check_target,
-    model_id,
-    write_vectors,
-)
+from selftaught.vectors import SUFFIXES, Vectors, check_folder_of, read_vectors_of
 
 
-def evaluate(run: Path, labeled: str, target: Path | None, device: str, allow_skipped: bool) -> None:
+def load_model(use: ModelUse) -> Embedder:
+    """The model that a command was asked to use, as it was asked to."""
+    return Embedder.load(use.run, use.device, size=use.size, mirror=use.mirror or None, scales=use.scales)
+
+
+def whiten(embedder: Embedder, images: ImageFolder, reporter: Reporter) -> Embedder:
+    """The model half-whitened on these images, with progress."""
+    paths = [images.path(i) for i in range(len(images))]
+    with reporter.work("whitening", min(len(paths), WHITENED_ON)) as tell:
+        return embedder.whiten(paths, advance=lambda more: tell(more, ""))
+
+
+def evaluate(
+    use: ModelUse,
+    labeled: str,
+    target: Path | None,
+    *,
+    floor: bool = True,
+    level: str | None = None,
+    labels: str | None = None,
+    allow_skipped: bool = False,
+) -> None:
     to_file = target is not None and str(target) != "-"
     if target is not None and to_file:
         check_folder_of(target)
-    images = open_images(labeled, "test")
+    images = open_images(labeled, "test", level=cast(Level | None, level), labels=labels)
     images.check_classes()
-    embedder = Embedder.load(run, device)
+    reporter = Reporter()
+    embedder = load_model(use)
+    if "--level" in (classes := images.describe_labels()):  # they might be others
+        reporter.say(classes)
+    if use.whiten:
+        embedder = whiten(embedder, images, reporter)
     images, vectors, skipped = embed_folder(embedder, images, allow_skipped)
-    labels = images.classes()
+    numbers = images.classes()
+    rows: dict[str, Scores] = {}
     try:
-        scores = score(vectors, labels)
+        rows["model"] = score(vectors.to(embedder.device), numbers)
     except ValueError as error:
         raise SelftaughtError(f"{printable(labeled)} cannot be scored: {error}") from None
+    plain = _floor(embedder) if floor else None
+    if plain is not None:
+        reporter.say(f"beside it, the plain backbone: {plain!r}")
+        _, vectors, _ = embed_folder(plain, images, allow_skipped)
+        rows["plain backbone"] = score(vectors.to(plain.device), numbers)
+    scores = rows["model"]
     row: dict[str, object] = {**scores.row()}
-    row |= {"images": len(images), "classes": max(labels) + 1, "queries": scores.queries}
+    row |= {"images": len(images), "classes": max(numbers) + 1, "queries": scores.queries}
     row |= {"excluded": scores.excluded, "skipped": [vars(entry) for entry in skipped]}
+    if "plain backbone" in rows:
+        row["plain_backbone"] = rows["plain backbone"].row()
     text = json.dumps(row, indent=2) + "\n"
     if target is not None and not to_file:
         sys.stdout.write(text)
         return
-    Console(soft_wrap=True).print(scores_table({"": scores.row()}))
+    named = {name if len(rows) > 1 else "": each.row() for name, each in rows.items()}
+    Console(soft_wrap=True).print(scores_table(named))
     note = f"{scores.queries} queries among {len(images)} images of {row['classes']} classes"
     if scores.excluded:
         note += f"; {scores.excluded} images excluded from the score, because their class has no other image"
@@ -56,49 +86,34 @@ def evaluate(run: Path, labeled: str, target: Path | None, device: str, allow_sk
         write_atomically(target, text)
 
 
-def embed(run: Path, folder: str, out: Path, device: str, allow_skipped: bool) -> None:
-    check_target(out)
-    images = open_images(folder, "all")
-    embedder = Embedder.load(run, device)
-    model = model_id(run)
-    so_far = Unfinished(out, model=model, images=images_digest(images), dim=embedder.dim, batch_size=BATCH_SIZE)
-    reporter = Reporter()
-    if so_far.given_up:
-        reporter.say(f"{printable(so_far.path)} is of other images or another model: started over")
-    if so_far.done:
-        reporter.say(f"going on with {printable(so_far.path)}: {so_far.done} of {len(images)} images are done")
-    with closing(so_far):
-        _embed_rest(embedder, images, so_far, reporter)
-        skipped = [Skipped(images.files[index], reason) for index, reason in so_far.failures]
-        _report_skipped(images, skipped, allow_skipped, reporter)
-        images = images.without(skipped)
-        written = write_vectors(out, Vectors(images.root.absolute(), images.files, so_far.vectors(), model))
-        if skipped:
-            table = out.with_name(f"{out.stem}.skipped.csv")
-            write_atomically(table, skipped_table(skipped))
-            written.append(table)
-        so_far.remove()
-    print(f"{len(images)} vectors of size {embedder.dim} written to {', '.join(printable(path) for path in written)}")
+def _floor(embedder: Embedder) -> Embedder | None:
+    """The same backbone as it came, seen in the same way, if it is another model and its weights are on this disk."""
+    about = embedder.description
+    if about["own_backbone"] or about["head"] == "none" or not weights_on_disk(about["backbone"]):
+        return None
+    plain = Embedder.plain(about["backbone"], embedder.device)
+    if plain.description["backbone"] != about["backbone"]:
+        return None
+    size = None if embedder.preprocessing.fixed_size else embedder.preprocessing.use_size
+    return plain.seeing(size, embedder.mirror, embedder.scales)
 
 
-def _embed_rest(embedder: Embedder, images: ImageFolder, so_far: Unfinished, reporter: Reporter) -> None:
-    """Embed what is still to be embedded; an interrupt keeps what is done."""
-    rest = range(so_far.done, len(images))
-    paths = (images.path(index) for index in rest)
-    with (
-        Interrupts() as interrupts,
-        reporter.work("embedding images", len(images), so_far.done) as tell,
-        closing(embedder.encode_batches(paths, len(rest), BATCH_SIZE)) as batches,
-    ):
-        for vectors, failures in batches:
-            so_far.add(vectors, failures)
-            tell(len(vectors) + len(failures), "")
-            if interrupts.asked and so_far.done < len(images):
-                so_far.save()
-                raise Interrupted(
-                    f"interrupted: {so_far.done} of {len(images)} images are done; the same command goes on from there"
-                )
-        so_far.save()
+def open_collection(use: ModelUse, within: str, allow_skipped: bool) -> tuple[Embedder, Vectors]:
+    """A model and the vectors it makes of a collection: read from a file of them, or made now from images."""
+    embedder = load_model(use)
+    if not within:
+        raise UsageError("--in is empty: give a folder of images, or a file written by selftaught embed")
+    if Path(within).suffix in SUFFIXES and not Path(within).is_dir():
+        if use.whiten:
+            raise UsageError(
+                f"{printable(within)} is made already: give the whitened model it was made with, no --whiten"
+            )
+        return embedder, read_vectors_of(Path(within), embedder)
+    images = open_images(within, "all")
+    if use.whiten:
+        embedder = whiten(embedder, images, Reporter())
+    images, vectors, _ = embed_folder(embedder, images, allow_skipped)
+    return embedder, Vectors(images.root, images.files, vectors, embedder.identity, embedder.metric)
 
 
 def embed_folder(
@@ -111,11 +126,11 @@ def embed_folder(
         vectors, failed = embedder.encode_files(paths, advance=lambda more: tell(more, ""))
     names = dict(zip(paths, images.files, strict=True)) if failed else {}
     skipped = [Skipped(names[entry.path], entry.reason) for entry in failed]
-    _report_skipped(images, skipped, allow_skipped, reporter)
+    report_skipped(images, skipped, allow_skipped, reporter)
     return images.without(skipped), vectors, skipped
 
 
-def _report_skipped(images: ImageFolder, skipped: Sequence[Skipped], allow: bool, reporter: Reporter) -> None:
+def report_skipped(images: ImageFolder, skipped: Sequence[Skipped], allow: bool, reporter: Reporter) -> None:
     """Say which images were left out; an error if they are too many."""
     if not skipped:
         return

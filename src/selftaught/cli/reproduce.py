@@ -5,6 +5,7 @@ from pathlib import Path
 
 from selftaught.embedder import choose_device
 from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.files import lock_output
 from selftaught.reproduce import (
     DATASETS,
     JSON,
@@ -63,7 +64,9 @@ def reproduce(
         return
     if not waiting and all(job.missing for job in jobs):
         raise SelftaughtError("nothing can be run: the plan says what is missing")
-    failed = run_jobs(request, jobs, estimator, reporter)
+    place.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with lock_output(place):
+        failed = run_jobs(request, jobs, estimator, reporter)
     cells = collect(request)
     for dataset in table.columns:
         print(f"\n{DATASETS[dataset]}\n{plain(table, cells, dataset)}")

@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
-from selftaught.cli.model_commands import embed_folder
+from selftaught.cli.model_commands import embed_folder, load_model, open_collection
+from selftaught.cli.options import ModelUse
 from selftaught.data import open_images
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, UsageError, printable
@@ -19,7 +21,7 @@ from selftaught.index import Index, is_index, open_index
 from selftaught.index.scale import scale_of
 from selftaught.report import Neighbor, rate, search_sheet
 from selftaught.retrieval import nearest
-from selftaught.vectors import SUFFIXES, Vectors, check_folder_of, model_id, read_vectors
+from selftaught.vectors import Vectors, check_folder_of
 
 SHEET_IMAGES = 500
 """Images on a contact sheet; what is over is left to the table."""
@@ -46,7 +48,7 @@ class Output:
 
 
 def search(
-    what: Path,
+    use: ModelUse,
     queries: Sequence[Path],
     within: str | None,
     k: int,
@@ -54,43 +56,34 @@ def search(
     *,
     root: Path | None,
     exact: bool,
-    device: str,
     allow_skipped: bool,
 ) -> None:
     """Find, print, draw."""
     output.check()
     if root is not None and not root.is_dir():
         raise UsageError(f"there is no folder {printable(root)}")
-    if is_index(what):
+    what = Path(use.run)
+    if use.run and is_index(what):
+        if use != ModelUse(use.run, use.device):
+            raise UsageError(f"{printable(what)} is an index, made with a size and all else: leave those options out")
         if within is not None:
             raise UsageError(f"{printable(what)} is an index, which is searched itself: leave --in out")
-        index = open_index(what, device)
+        index = open_index(what, use.device)
         embedder, size, ask = index.embedder, len(index), _search_index(index, root, exact)
     else:
-        embedder = Embedder.load(what, device)
         if within is None:
+            load_model(use)  # which says so if there is none
             raise UsageError(
                 f"{printable(what)} is a model: name the images by --in FOLDER, or make an index of them with "
                 "selftaught index, and search that"
             )
-        known = _collection(what, embedder, within, allow_skipped)
-        size, ask = len(known.paths), _search_vectors(known, root)
+        embedder, known = open_collection(use, within, allow_skipped)
+        size, ask = len(known.paths), _search_vectors(known, root, embedder.device)
     paths, vectors = _embed_queries(embedder, queries, allow_skipped)
     found = _without_queries(paths, vectors, ask, k, size)
     if not any(near for _, near in found):
         raise SelftaughtError(f"there is nothing in {printable(within or what)} besides the query itself")
     _write(found, output)
-
-
-def _collection(run: Path, embedder: Embedder, within: str, allow_skipped: bool) -> Vectors:
-    file = Path(within)
-    if not (file.is_file() and file.suffix in SUFFIXES):
-        images, vectors, _ = embed_folder(embedder, open_images(within, "all"), allow_skipped)
-        return Vectors(images.root, images.files, vectors, "")
-    known = read_vectors(file)
-    if known.model != model_id(run):
-        raise UsageError(f"{printable(file)} was made with another model than {printable(run)}: embed the images again")
-    return known
 
 
 def _search_index(index: Index, root: Path | None, exact: bool) -> Ask:
@@ -101,11 +94,12 @@ def _search_index(index: Index, root: Path | None, exact: bool) -> Ask:
     return ask
 
 
-def _search_vectors(known: Vectors, root: Path | None) -> Ask:
-    scale, place = scale_of(known.vectors), root or known.root
+def _search_vectors(known: Vectors, root: Path | None, device: torch.device) -> Ask:
+    collection, place = known.vectors.to(device), root or known.root
+    scale = scale_of(known.vectors)
 
     def ask(vectors: Tensor, count: int) -> list[list[Neighbor]]:
-        distances, indices = nearest(vectors, known.vectors, min(count, len(known.paths)))
+        distances, indices = nearest(vectors.to(device), collection, min(count, len(known.paths)))
         rows = zip(distances.tolist(), indices.tolist(), strict=True)
         return [
             [Neighbor(place / known.paths[i], d, scale.closer_than(d)) for d, i in zip(*row, strict=True)]
@@ -117,8 +111,6 @@ def _search_vectors(known: Vectors, root: Path | None) -> Ask:
 
 def _embed_queries(embedder: Embedder, queries: Sequence[Path], allow_skipped: bool) -> tuple[list[Path], Tensor]:
     """The images asked for, those of folders among them, and their vectors."""
-    import torch
-
     paths, parts = [], []
     for query in queries:
         if query.is_dir():

@@ -1,6 +1,14 @@
 """Networks from images to embeddings, each with its preprocessing."""
 
-from selftaught.networks.backbones import PUBLISHED, Backbone, build_backbone, is_backbone, weights_at_hand
+from selftaught.networks.backbones import (
+    PUBLISHED,
+    Backbone,
+    build_backbone,
+    is_backbone,
+    near_backbones,
+    weights_at_hand,
+    weights_on_disk,
+)
 from selftaught.networks.batch_norm import with_global_batch_norm
 from selftaught.networks.model import (
     HEADS,
@@ -31,9 +39,11 @@ __all__ = [
     "is_backbone",
     "linear_head",
     "mlp_head",
+    "near_backbones",
     "offline_weights",
     "parameter_groups",
     "projector_head",
     "weights_at_hand",
+    "weights_on_disk",
     "with_global_batch_norm",
 ]

@@ -1,6 +1,5 @@
 """Backbones by name, with their weights and their preprocessing."""
 
-import difflib
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -12,7 +11,7 @@ import torch
 from timm.data.config import resolve_model_data_config
 from torch import Tensor, nn
 
-from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.errors import SelftaughtError, UsageError, near_names, printable, suggest
 from selftaught.networks.bn_inception import BNInception, squeezed
 from selftaught.networks.googlenet import GoogLeNet, from_caffe
 from selftaught.networks.preprocessing import Preprocessing
@@ -21,6 +20,7 @@ from selftaught.networks.torchvision_backbone import (
     PREFIX,
     TorchvisionBackbone,
     fetch,
+    kept_file,
     renamed,
     torchvision_names,
     torchvision_preprocessing,
@@ -103,6 +103,13 @@ def is_backbone(name: str) -> bool:
     return name in ("auto", "small", *CAFFE) or bool(timm.is_model(name))
 
 
+def near_backbones(name: str) -> list[str]:
+    """Names of networks that may have been meant."""
+    if name.startswith(PREFIX):
+        return [PREFIX + match for match in near_names(name.removeprefix(PREFIX), torchvision_names())]
+    return near_names(name, ["auto", "small", *CAFFE, *timm.list_models()])
+
+
 def _untrained(name: str) -> Backbone:
     reason = "random weights, as asked for"
     if name == "small":
@@ -146,7 +153,7 @@ def _pretrained_timm(name: str) -> Backbone:
     wanted = _timm_name(name)
     if not timm.is_model_pretrained(wanted):
         raise UsageError(f"there are no pretrained weights for {wanted!r}: pass --weights FILE or --weights none")
-    online = hub_reachable()
+    online = not _in_hub_cache(wanted) and hub_reachable()
     offline = huggingface_hub.constants.HF_HUB_OFFLINE
     try:
         # Without the hub, weights that were fetched before are still found, and all others fail at once.
@@ -171,12 +178,23 @@ def _pretrained_timm(name: str) -> Backbone:
     return replace(backbone, pretrained=True, preprocessing=preprocessing)
 
 
+def weights_on_disk(name: str) -> bool:
+    """Whether the pretrained weights of a network are on this disk, so that it needs no download."""
+    if name.startswith(PREFIX):
+        return is_backbone(name) and kept_file(name.removeprefix(PREFIX)).is_file()
+    if name == OFFLINE_BACKBONE and offline_weights() is not None:
+        return True
+    return is_backbone(name) and name != "small" and name not in CAFFE and _in_hub_cache(_timm_name(name))
+
+
 @cache
 def weights_at_hand(name: str) -> bool:
-    """Whether the pretrained weights of one of timm's networks can be had: from the model hub, or fetched before."""
-    if hub_reachable():
-        return True
-    config = timm.get_pretrained_cfg(_timm_name(name))
+    """Whether the pretrained weights of one of timm's networks can be had: on this disk, or from the model hub."""
+    return weights_on_disk(name) or hub_reachable()
+
+
+def _in_hub_cache(name: str) -> bool:
+    config = timm.get_pretrained_cfg(name)
     files = ("model.safetensors", "pytorch_model.bin")
     found = (huggingface_hub.try_to_load_from_cache(str(config and config.hf_hub_id), file) for file in files)
     return any(isinstance(file, str) for file in found)
@@ -195,22 +213,16 @@ def _timm_name(name: str) -> str:
     if name == "auto":
         return DEFAULT_BACKBONE
     if not timm.is_model(name):
-        raise _unknown_backbone(name, ["auto", "small", *CAFFE, *timm.list_models()])
+        raise _unknown_backbone(name)
     return name
 
 
 def _torchvision_name(name: str) -> str:
-    model, known = name.removeprefix(PREFIX), torchvision_names()
-    if model not in known:
-        # Compared without the prefix, which would make all of them look alike.
-        near = difflib.get_close_matches(model, known, n=1, cutoff=0.5)
-        raise _unknown_backbone(name, [PREFIX + match for match in near])
-    return model
+    if not is_backbone(name):
+        raise _unknown_backbone(name)
+    return name.removeprefix(PREFIX)
 
 
-def _unknown_backbone(name: str, known: list[str]) -> UsageError:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+def _unknown_backbone(name: str) -> UsageError:
     names = f"{', '.join(map(repr, ['auto', 'small', *CAFFE]))}, '{PREFIX}NAME' or a name of timm, such as 'resnet50'"
-    return UsageError(
-        f"unknown backbone {printable(name)!r}: {f'did you mean {near[0]!r}?' if near else f'give {names}'}"
-    )
+    return UsageError(f"unknown backbone {printable(name)!r}: {suggest(near_backbones(name)) or f'give {names}'}")

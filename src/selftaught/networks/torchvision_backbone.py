@@ -74,13 +74,17 @@ def torchvision_preprocessing(name: str) -> Preprocessing:
     )
 
 
+def kept_file(name: str) -> Path:
+    """Where a model's default weights are kept once they have been downloaded."""
+    return Path(torch.hub.get_dir(), "checkpoints", Path(urlparse(zoo.get_model_weights(name).DEFAULT.url).path).name)
+
+
 def fetch(name: str) -> dict[str, Tensor]:
     """A model's default weights: from torch hub's folder, or downloaded into it."""
     weights = zoo.get_model_weights(name).DEFAULT
-    kept = Path(torch.hub.get_dir(), "checkpoints", Path(urlparse(weights.url).path).name)
     problem = f"the weights of {PREFIX + name!r} could not be fetched from {SERVER}"
     ways = "pass --weights FILE, or train from scratch with --weights none"
-    if not kept.exists() and not answers(SERVER):
+    if not kept_file(name).exists() and not answers(SERVER):
         raise SelftaughtError(f"{problem}, which cannot be reached: {ways}")
     try:
         with contextlib.redirect_stdout(sys.stderr):  # it announces the download

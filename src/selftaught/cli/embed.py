@@ -1,0 +1,170 @@
+"""selftaught embed: vectors of a collection as a file, of which only what is new is embedded."""
+
+import re
+import zlib
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from selftaught.cli.model_commands import load_model, report_skipped, whiten
+from selftaught.cli.options import ModelUse
+from selftaught.data import ImageFolder, Skipped, identity, open_images, skipped_table
+from selftaught.embedder import BATCH_SIZE, Embedder
+from selftaught.errors import ImageError, Interrupted, SelftaughtError, UsageError, printable
+from selftaught.files import lock_output, write_atomically
+from selftaught.model_files import DESCRIPTION
+from selftaught.training.interrupts import Interrupts
+from selftaught.training.progress import Reporter
+from selftaught.vector_log import Known, VectorLog
+from selftaught.vectors import (
+    Stamp,
+    Vectors,
+    check_target,
+    part_of,
+    read_vectors,
+    skipped_file,
+    write_vectors,
+)
+
+WHITENED = ".model"
+"""What the folder of a model that was whitened for a collection ends with."""
+
+
+def embed(use: ModelUse, source: str, out: Path, shard: str | None, allow_skipped: bool) -> None:
+    reporter = Reporter()
+    check_target(out)
+    number, count = _parse_shard(shard)
+    if use.whiten and count > 1:
+        raise UsageError("--whiten and --shard cannot go together: the parts would be of different models")
+    images = open_images(source, "all")
+    target = part_of(out, number, count) if count > 1 else out
+    check_target(target)
+    with lock_output(target):
+        embedder = _whitened(use, images, out, reporter) if use.whiten else load_model(use)
+        images = _part(images, number, count)
+        root = images.root.absolute()
+        stamps = [_stamp(images.path(i)) for i in range(len(images))]
+        before = _previous(target, embedder, root, reporter)
+        with closing(VectorLog(target, model=embedder.identity, root=str(root), dim=embedder.dim)) as log:
+            if log.started_over:
+                reporter.say(f"{printable(log.path)} is of another model or folder: started over")
+            known = before | log.known
+            todo = [i for i, file in enumerate(images.files) if file not in known or known[file].stamp != stamps[i]]
+            if known:
+                reporter.say(f"{len(images) - len(todo)} of {len(images)} images are done, {len(todo)} are to do")
+            _embed_rest(embedder, images, stamps, todo, log, reporter)
+            known |= log.known
+            skipped = [Skipped(file, known[file].reason) for file in images.files if known[file].vector is None]
+            report_skipped(images, skipped, allow_skipped, reporter)
+            found = {i: row for i, file in enumerate(images.files) if (row := known[file].vector) is not None}
+            files = tuple(images.files[i] for i in found)
+            rows = torch.from_numpy(np.stack(list(found.values())))
+            content = Vectors(root, files, rows, embedder.identity, embedder.metric, tuple(stamps[i] for i in found))
+            written = write_vectors(target, content) + _write_skipped(target, skipped)
+            log.remove()
+    print(f"{len(files)} vectors of size {embedder.dim} written to {', '.join(map(printable, written))}")
+
+
+def _embed_rest(
+    embedder: Embedder,
+    images: ImageFolder,
+    stamps: Sequence[Stamp],
+    todo: Sequence[int],
+    log: VectorLog,
+    reporter: Reporter,
+) -> None:
+    """Embed what is to do; an interrupt keeps what is done."""
+    done = 0
+    with (
+        Interrupts() as interrupts,
+        reporter.work("embedding images", len(images), len(images) - len(todo)) as tell,
+        closing(embedder.encode_batches((images.path(i) for i in todo), len(todo), BATCH_SIZE)) as batches,
+    ):
+        for vectors, failures in batches:
+            size = len(vectors) + len(failures)
+            log.add([(images.files[i], stamps[i]) for i in todo[done : done + size]], vectors, failures)
+            done += size
+            tell(size, "")
+            if interrupts.asked and done < len(todo):
+                log.save()
+                finished = len(images) - len(todo) + done
+                raise Interrupted(
+                    f"interrupted: {finished} of {len(images)} images are done; the same command goes on from there"
+                )
+        log.save()
+
+
+def _previous(out: Path, embedder: Embedder, root: Path, reporter: Reporter) -> dict[str, Known]:
+    """What an earlier file of the same model and folder knows."""
+    if not out.exists():
+        return {}
+    try:
+        old = read_vectors(out)
+    except SelftaughtError as error:
+        reporter.say(f"all images are embedded: {error}")
+        return {}
+    if (old.model, old.root, old.vectors.shape[1]) != (embedder.identity, root, embedder.dim):
+        reporter.say(f"all images are embedded: {printable(out)} was made with another model or from another folder")
+        return {}
+    rows = zip(old.paths, old.stamps, old.vectors.numpy(), strict=False)
+    return {path: Known(stamp, row) for path, stamp, row in rows}
+
+
+def _whitened(use: ModelUse, images: ImageFolder, out: Path, reporter: Reporter) -> Embedder:
+    """The model whitened on these images, kept beside the vectors: later images and queries need the very same."""
+    place = out.with_suffix(WHITENED)
+    base = load_model(replace(use, whiten=False))
+    if (place / DESCRIPTION).is_file():
+        kept = Embedder.load(place, use.device)
+        if kept.description.get("whitened") != base.identity:
+            raise UsageError(f"{printable(place)} was whitened from another model: delete it, or give another --out")
+        return kept
+    whitened = whiten(base, images, reporter)
+    whitened.save(place)
+    reporter.say(f"whitened model: {printable(place)}; search these vectors with it")
+    return whitened
+
+
+def _parse_shard(shard: str | None) -> tuple[int, int]:
+    """Which part of how many.
+
+    >>> _parse_shard("2/8")
+    (2, 8)
+    """
+    if shard is None:
+        return 1, 1
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", shard)
+    number, count = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= number <= count:
+        raise UsageError(f"--shard must be a part and their number, such as 2/8, but is {printable(shard)}")
+    return number, count
+
+
+def _part(images: ImageFolder, number: int, count: int) -> ImageFolder:
+    """The images of one part. A name alone decides, so that added images move none of the others."""
+    if count == 1:
+        return images
+    own = [f for f in images.files if zlib.crc32(f.encode("utf-8", "surrogateescape")) % count == number - 1]
+    if not own:
+        raise UsageError(f"part {number} of {count} has no images: take fewer parts")
+    return images.only(own)
+
+
+def _stamp(path: str) -> Stamp:
+    try:
+        return identity(path)
+    except ImageError:  # gone since it was listed, as will be said when it is read
+        return -1, -1
+
+
+def _write_skipped(out: Path, skipped: Sequence[Skipped]) -> list[Path]:
+    table = skipped_file(out)
+    if not skipped:
+        table.unlink(missing_ok=True)
+        return []
+    write_atomically(table, skipped_table(skipped))
+    return [table]

@@ -1,0 +1,58 @@
+"""Options that several commands share. Imports nothing heavy."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+Run = Annotated[
+    str,
+    typer.Argument(
+        help="A folder written by selftaught train, or a backbone's name, such as resnet50: its pretrained features.",
+        metavar="RUN|NAME",
+    ),
+]
+Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")]
+AllowSkipped = Annotated[bool, typer.Option("--allow-skipped", help="Go on if over 5 % of the images are unreadable.")]
+Size = Annotated[
+    int | None,
+    typer.Option(
+        help="Pixels at which the model sees images; larger often finds more, and time goes with its square. "
+        "(default: the model's own)"
+    ),
+]
+Mirror = Annotated[bool, typer.Option("--mirror", help="Average each image with its mirror image: 2 times the time.")]
+Scales = Annotated[
+    int | None,
+    typer.Option(help="See each image at 2 or 3 sizes and average: 2.6 or 3.2 times the time. (default: 1)"),
+]
+Whiten = Annotated[
+    bool,
+    typer.Option(
+        "--whiten",
+        help="Even out half of the differences in variance over these images, which often helps an untrained backbone: "
+        "one more pass over at most 20,000 of them.",
+    ),
+]
+Level = Annotated[
+    str | None,
+    typer.Option(
+        help="Which folders name the classes: top, those directly in the folder, or leaf, those that hold the images. "
+        "(default: leaf where images lie in such folders only)"
+    ),
+]
+Labels = Annotated[
+    str | None, typer.Option(help="A CSV file with the columns path and label, instead.", metavar="FILE")
+]
+
+
+@dataclass(frozen=True)
+class ModelUse:
+    """Which model a command uses, and how it looks at images."""
+
+    run: str
+    device: str = "auto"
+    size: int | None = None
+    mirror: bool = False
+    scales: int | None = None
+    whiten: bool = False
