@@ -25,6 +25,11 @@ class Own(ISIF):
     settings_class = OwnSettings
 
 
+@pytest.fixture(autouse=True)
+def no_classes_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_OWN", {})
+
+
 def provide(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     """Another package that brings a method "other"."""
     point = EntryPoint("other", value, registry.GROUP)
