@@ -62,6 +62,7 @@ def test_shards_by_range_list_wildcard_and_name_give_their_images(tmp_path: Path
     assert open_images(f"{tmp_path}/s/*.tar") == open_images(f"{tmp_path}/s/{{000,001,002}}.tar") == everything
     assert open_images(tmp_path / "s" / "001.tar").files == everything.files[2:4]
     assert open_images(f"{tmp_path}/s/{{001,001}}.tar") == open_images(tmp_path / "s" / "001.tar")
+    assert open_images(f"{tmp_path}/s/{{*,./000,000}}.tar").files == everything.files
     sizes = [open_image(everything.path(i)).size for i in range(6)]
     assert sizes == [(9 + i, 7) for i in range(6)]
 

@@ -125,21 +125,24 @@ def _labels(shards: Sequence[_Shard], level: Level | None) -> tuple[str, ...] | 
 def _archives(pattern: str) -> list[str]:
     """The files that a pattern stands for, each once; all of them must be there."""
     names = [pattern] if Path(pattern).exists() else expand(pattern)
-    found: dict[str, None] = {}
+    found: list[str] = []
     for name in names:
         if Path(name).is_file():
-            found[name] = None
+            found.append(name)
         elif WILD.search(name):
             matches = sorted(glob.glob(name, recursive=True))  # noqa: PTH207, relative patterns stay relative
             matches = [match for match in matches if Path(match).is_file()]
             if not matches:
                 raise UsageError(f"there is no shard that matches {printable(name)}")
-            found |= dict.fromkeys(matches)
+            found += matches
         else:
             among = "" if len(names) == 1 else f", one of the {len(names)} of {printable(pattern)}"
             hint = ": ranges are of numbers, as {000..127}, lists as {a,b}" if "{" in name else ""
             raise UsageError(f"there is no shard {printable(name)}{among}{hint}")
-    return list(found)
+    once: dict[str, str] = {}
+    for name in found:
+        once.setdefault(os.path.normpath(name), name)
+    return list(once.values())
 
 
 def _common(archives: Sequence[str]) -> str:
