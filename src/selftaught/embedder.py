@@ -242,7 +242,7 @@ class Embedder:
             raise ValueError(f"batch_size must be at least 1, but is {batch_size}")
         if isinstance(images, (str, os.PathLike, Image.Image)) or getattr(images, "ndim", 4) < 4:
             return self.encode([cast(ImageLike, images)], batch_size)[0]
-        from selftaught.training.progress import Reporter  # which training imports, that imports this
+        from selftaught.training import Reporter  # which training imports, that imports this
 
         parts = [torch.empty(0, self.dim)]
         count = len(images) if isinstance(images, Sized) else None

@@ -12,7 +12,7 @@ from selftaught.embedder import Embedder
 from selftaught.errors import UsageError, printable
 from selftaught.files import new_folder, write_atomically
 from selftaught.report import Chapter, Photo, PhotoGroup, histogram, write_gallery
-from selftaught.training.progress import Reporter
+from selftaught.training import Reporter
 from selftaught.vectors import check_folder_of
 
 SHOWN_GROUPS, SHOWN_COPIES, SHOWN_PAIRS = 300, 12, 9

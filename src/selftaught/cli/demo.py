@@ -16,8 +16,7 @@ from selftaught.errors import printable
 from selftaught.files import new_folder, write_atomically
 from selftaught.report import Section, Tile, contact_sheet, retrieval_rows, write_page
 from selftaught.retrieval import nearest, score
-from selftaught.training import train
-from selftaught.training.progress import Reporter, duration
+from selftaught.training import Reporter, duration, train
 
 SETTINGS: dict[str, Any] = {
     "backbone": "small",

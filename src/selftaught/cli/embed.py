@@ -17,8 +17,7 @@ from selftaught.embedder import BATCH_SIZE, Embedder
 from selftaught.errors import ImageError, Interrupted, SelftaughtError, UsageError, printable
 from selftaught.files import lock_output, write_atomically
 from selftaught.model_files import DESCRIPTION
-from selftaught.training.interrupts import Interrupts
-from selftaught.training.progress import Reporter
+from selftaught.training import Interrupts, Reporter
 from selftaught.vector_log import Known, VectorLog
 from selftaught.vectors import (
     Stamp,

@@ -6,7 +6,7 @@ from selftaught.data import open_images
 from selftaught.embedder import Embedder
 from selftaught.errors import UsageError, printable
 from selftaught.export import check_target, export
-from selftaught.training.progress import Reporter
+from selftaught.training import Reporter
 from selftaught.vectors import check_folder_of
 
 

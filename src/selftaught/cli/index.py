@@ -91,9 +91,8 @@ def push(
 ) -> None:
     """Copy the index to a Qdrant server: its collection then holds just what the index holds."""
     from selftaught.errors import printable
-    from selftaught.index import open_index
-    from selftaught.index.qdrant import parse_target, push_index
-    from selftaught.training.progress import Reporter
+    from selftaught.index import open_index, parse_target, push_index
+    from selftaught.training import Reporter
 
     place, opened = parse_target(target), open_index(index, "cpu")
     with Reporter().work("pushing images", len(opened)) as tell:

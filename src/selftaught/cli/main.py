@@ -80,7 +80,7 @@ def _check_processes() -> None:
     """Of several processes, all that are not training would do the same work over and over."""
     if "RANK" not in os.environ or sys.argv[1:2] == ["train"]:
         return
-    from selftaught.training.processes import launched
+    from selftaught.training import launched
 
     found = launched()
     if found is not None:

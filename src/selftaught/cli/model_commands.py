@@ -17,7 +17,7 @@ from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import write_atomically
 from selftaught.networks import weights_on_disk
 from selftaught.retrieval import Scores, score
-from selftaught.training.progress import Reporter
+from selftaught.training import Reporter
 from selftaught.vectors import SUFFIXES, Vectors, check_folder_of, read_vectors_of
 
 

@@ -28,7 +28,7 @@ from selftaught.reproduce import (
     run_jobs,
     status,
 )
-from selftaught.training.progress import Reporter, duration
+from selftaught.training import Reporter, duration
 
 
 def reproduce(

@@ -17,8 +17,7 @@ from selftaught.data import open_images
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import write_atomically
-from selftaught.index import Index, is_index, open_index
-from selftaught.index.scale import scale_of
+from selftaught.index import Index, is_index, open_index, scale_of
 from selftaught.report import Neighbor, rate, search_sheet
 from selftaught.retrieval import nearest
 from selftaught.vectors import Vectors, check_folder_of

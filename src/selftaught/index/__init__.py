@@ -2,7 +2,8 @@
 
 from selftaught.index.changes import Change, add_images, remove_images, sync_images
 from selftaught.index.collection import Hit, Index, is_index, make_index, open_index
-from selftaught.index.scale import Scale
+from selftaught.index.qdrant import parse_target, push_index
+from selftaught.index.scale import Scale, scale_of
 
 __all__ = [
     "Change",
@@ -13,6 +14,9 @@ __all__ = [
     "is_index",
     "make_index",
     "open_index",
+    "parse_target",
+    "push_index",
     "remove_images",
+    "scale_of",
     "sync_images",
 ]

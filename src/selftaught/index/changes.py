@@ -18,8 +18,7 @@ from selftaught.index.collection import Index
 from selftaught.index.scale import write_scale
 from selftaught.index.table import Row, as_path, is_below, spaced
 from selftaught.index.thumbnails import thumbnail
-from selftaught.training.interrupts import Interrupts
-from selftaught.training.progress import Reporter
+from selftaught.training import Interrupts, Reporter
 
 SAVE_INTERVAL = 5.0
 """Seconds of work that a kill may cost."""

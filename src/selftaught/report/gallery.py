@@ -10,7 +10,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from selftaught.data.images import open_image
+from selftaught.data import open_image
 from selftaught.errors import ImageError
 from selftaught.report.page import paragraphs, write_document
 from selftaught.report.sheet import fit_image

@@ -13,8 +13,7 @@ from selftaught.reproduce.plan import Job
 from selftaught.reproduce.provenance import command
 from selftaught.reproduce.request import Request, begin
 from selftaught.reproduce.results import job_note, write_results
-from selftaught.training import train
-from selftaught.training.progress import Reporter, duration
+from selftaught.training import Reporter, duration, train
 
 
 def run_jobs(request: Request, jobs: Sequence[Job], estimator: Estimator, reporter: Reporter) -> int:

@@ -17,8 +17,7 @@ from selftaught.reproduce.figures.observe import EpochResult, Observer, cost
 from selftaught.reproduce.figures.retrievals import draw_retrievals, milestones
 from selftaught.reproduce.figures.scatter import draw_scatter
 from selftaught.reproduce.figures.tsne import draw_tsne
-from selftaught.training.progress import Reporter
-from selftaught.training.snapshots import Snapshot, kept, load_snapshot
+from selftaught.training import Reporter, Snapshot, kept, load_snapshot
 
 FEW_IMAGES = 64
 """Fewer images than this are read without starting processes for it."""

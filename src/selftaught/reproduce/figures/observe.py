@@ -14,7 +14,7 @@ from selftaught.networks import EmbeddingNetwork
 from selftaught.recipes import Settings
 from selftaught.reproduce.figures.gallery import Gallery
 from selftaught.reproduce.figures.relations import NAMES, Relations, aurocs, between_images, relate
-from selftaught.training.snapshots import Snapshot
+from selftaught.training import Snapshot
 
 BATCHES = 10
 """Batches that the AUROC is the mean over."""

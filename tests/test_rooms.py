@@ -1,0 +1,67 @@
+"""The house: a room uses only rooms above it, and only what their doors name."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+SOURCE = Path(__file__).parent.parent / "src" / "selftaught"
+FLOORS = (
+    ("errors", "allocator"),
+    ("files", "parallel"),
+    ("retrieval",),
+    ("method", "networks", "data"),
+    ("recipes", "report"),
+    ("learners", "model_files"),
+    ("embedder",),
+    ("run_folder", "vectors"),
+    ("training", "vector_log"),
+    ("index", "export", "duplicates", "reproduce"),
+    ("explore",),
+    ("cli",),
+)
+"""The rooms from top to bottom. Rooms of one floor do not use each other."""
+UPWARDS = {("embedder", "training")}
+"""The model shows its progress as training does, which it imports when it is first used."""
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+
+
+class Import(NamedTuple):
+    file: str
+    room: str
+    other: str
+    module: str
+
+
+def imports() -> Iterator[Import]:
+    """Every import of one room by another, also those within functions and for types alone."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        file = path.relative_to(SOURCE)
+        room = file.parts[0].removesuffix(".py")
+        if room in ("__init__", "__main__"):  # the public names of the whole house
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            for module in modules:
+                package, _, rest = module.partition(".")
+                if package == "selftaught" and rest and rest.partition(".")[0] != room:
+                    yield Import(str(file), room, rest.partition(".")[0], module)
+
+
+IMPORTS = list(imports())
+
+
+def test_every_room_has_its_floor() -> None:
+    rooms = {path.name.removesuffix(".py") for path in SOURCE.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert rooms - {"__init__", "__main__", "__pycache__", "py.typed"} <= set(FLOOR)
+    assert len(IMPORTS) > 100
+
+
+def test_a_room_uses_only_rooms_above_it() -> None:
+    wrong = [found for found in IMPORTS if FLOOR[found.other] >= FLOOR[found.room]]
+    assert {(found.room, found.other) for found in wrong} == UPWARDS, wrong
+
+
+def test_a_room_is_entered_by_its_door() -> None:
+    assert not [found for found in IMPORTS if found.module.count(".") > 1]
