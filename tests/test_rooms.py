@@ -11,13 +11,13 @@ FLOORS = (
     ("files", "parallel"),
     ("retrieval",),
     ("method", "networks", "data"),
-    ("recipes", "report"),
+    ("recipes", "report", "named_groups"),
     ("learners", "model_files"),
     ("embedder",),
     ("run_folder", "vectors"),
     ("training", "vector_log"),
     ("index", "export", "duplicates", "reproduce"),
-    ("explore",),
+    ("explore", "advice"),
     ("cli",),
 )
 """The rooms from top to bottom. Rooms of one floor do not use each other."""

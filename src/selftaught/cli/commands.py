@@ -335,6 +335,31 @@ def dedup(
 
 
 @app.command()
+def cluster(
+    run: Run,
+    images: Annotated[str, typer.Argument(help="A folder of images, however nested, or tar shards.")],
+    out: Annotated[
+        Path, typer.Option(help="The folder for page and tables; must be new or empty.", metavar="FOLDER")
+    ] = Path("groups"),
+    smallest: Annotated[int, typer.Option(help="Photos that a group has at least.", min=2)] = 5,
+    whiten: Annotated[
+        bool, typer.Option("--whiten", help="Compare half-whitened vectors: finer differences count more.")
+    ] = False,
+    names: Annotated[
+        Path | None,
+        typer.Option(help="Find the groups of this groups.csv, with its names, instead of new ones.", metavar="CSV"),
+    ] = None,
+    links: Annotated[bool, typer.Option("--links", help="Also make a folder of links to each group's photos.")] = False,
+    device: Device = "auto",
+    allow_skipped: AllowSkipped = False,
+) -> None:
+    """Group photos, without a given number of groups; name the groups on a page; find them again in new photos."""
+    from selftaught.cli.cluster import cluster as group
+
+    group(run, images, out, smallest, whiten, names, links, device, allow_skipped)
+
+
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Where to put everything; must be new or empty.")] = Path("demo"),
     seed: Annotated[int, typer.Option(help="Seed of the network and the training.", min=0, max=2**63 - 1)] = 0,

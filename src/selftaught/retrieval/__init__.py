@@ -7,6 +7,7 @@ from selftaught.retrieval.approximate import (
     choose_search,
     recall_against_exact,
 )
+from selftaught.retrieval.clusters import Centers, find_centers, find_groups
 from selftaught.retrieval.groups import Neighbors, Pairs, connect, diameter, find_neighbors, members
 from selftaught.retrieval.metrics import Scores, map_at_r, r_precision, recall_at_k, score
 from selftaught.retrieval.neighbors import full_precision, nearest
@@ -14,6 +15,7 @@ from selftaught.retrieval.threshold import Proposal, propose_threshold
 
 __all__ = [
     "APPROXIMATE_FROM",
+    "Centers",
     "Neighbors",
     "Pairs",
     "Proposal",
@@ -23,6 +25,8 @@ __all__ = [
     "choose_search",
     "connect",
     "diameter",
+    "find_centers",
+    "find_groups",
     "find_neighbors",
     "full_precision",
     "map_at_r",

@@ -1,0 +1,137 @@
+"""Group photos without a given number of groups; name the groups; carry the names over to new photos."""
+
+import re
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from selftaught.cli.model_commands import embed_folder
+from selftaught.data import ImageFolder, open_images
+from selftaught.embedder import Embedder
+from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.files import new_folder, write_atomically
+from selftaught.named_groups import NamedGroups, read_groups, to_csv
+from selftaught.networks import fit_whitening
+from selftaught.report import Chapter, Photo, PhotoGroup, write_gallery
+from selftaught.retrieval import find_centers, find_groups
+from selftaught.training import Reporter
+
+SHOWN_GROUPS, SHOWN_PHOTOS = 300, 12
+WHITENED = 256
+"""Directions that are left when vectors are whitened."""
+FOLDER_NAME = 120
+"""Characters of a name that a folder of links has at most."""
+
+
+def cluster(
+    run: str,
+    source: str,
+    out: Path,
+    smallest: int,
+    whiten: bool,
+    names: Path | None,
+    links: bool,
+    device: str,
+    allow_skipped: bool,
+) -> None:
+    known = None if names is None else read_groups(names)
+    if known is not None and whiten:
+        raise UsageError("--whiten decides how groups are found; with --names they are known already")
+    images = open_images(source, "all")
+    if links and images.members is not None:
+        raise UsageError(f"{printable(source)} lies in tar files, into which links cannot lead")
+    embedder = Embedder.load(run, device)
+    if known is not None and known.model != embedder.identity:
+        raise UsageError(f"{printable(names)} was made with another model than {printable(run)}, or at another size")
+    new_folder(out, "the folder", "give another --out")
+    images, vectors, _ = embed_folder(embedder, images, allow_skipped)
+    if known is None:
+        Reporter().say("finding groups")
+        groups = find_groups(_whitened(vectors) if whiten else vectors, smallest)
+        centers = find_centers(vectors, groups)
+        sizes = torch.bincount(groups[groups >= 0], minlength=len(centers.means)).tolist()
+        known = NamedGroups(("",) * len(sizes), tuple(sizes), centers, embedder.identity)
+        distances = torch.full((len(groups),), torch.inf)
+        inside = groups >= 0
+        distances[inside] = torch.linalg.vector_norm(vectors[inside] - centers.means[groups[inside]], dim=1)
+    else:
+        groups, distances = known.centers.assign(vectors)
+    table, page = out / "images.csv", out / "groups.html"
+    write_atomically(table, to_csv(_images_table(images, known, groups, distances)))
+    write_atomically(out / "groups.csv", to_csv(known.rows()))
+    write_groups_page(page, images, known, groups, distances)
+    print(summarize(groups))
+    print(f"page:   {printable(page)}\nphotos: {printable(table)}\ngroups: {printable(out / 'groups.csv')}")
+    if links:
+        place = out / "links"
+        make_links(place, images, known, groups)
+        print(f"links:  {printable(place)}")
+
+
+def summarize(groups: Tensor) -> str:
+    inside, used = int((groups >= 0).sum()), len(set(groups[groups >= 0].tolist()))
+    where = "1 group" if used == 1 else f"{used} groups"
+    return f"{inside} of {len(groups)} photos are in {where}; {len(groups) - inside} are in none."
+
+
+def write_groups_page(path: Path, images: ImageFolder, known: NamedGroups, groups: Tensor, distances: Tensor) -> None:
+    """The groups with fields for their names, the photos nearest to their center first."""
+    shown = []
+    for number in range(min(SHOWN_GROUPS, len(known.names))):
+        rows = (groups == number).nonzero()[:, 0]
+        rows = rows[distances[rows].argsort()]
+        if not len(rows):
+            continue
+        photos = [_photo(images, row, distances) for row in rows[:SHOWN_PHOTOS].tolist()]
+        heading = f"Group {number + 1} · {len(rows)} photos"
+        shown.append(PhotoGroup(heading, photos, len(rows) - len(photos), number + 1, known.names[number]))
+    more = len(known.names) - SHOWN_GROUPS
+    note = f"The first {SHOWN_GROUPS} are shown; {more} more are in images.csv." if more > 0 else ""
+    how = "Give groups a name (two may have the same), then save groups.csv. With --names groups.csv, selftaught "
+    how += "cluster finds the same groups in other photos."
+    chapters = [Chapter("Groups", f"{how} {note}", groups=shown)]
+    rest = (groups < 0).nonzero()[:, 0]
+    if len(rest):
+        some = rest[torch.linspace(0, len(rest) - 1, min(SHOWN_PHOTOS, len(rest))).long()].tolist()
+        photos = [_photo(images, row) for row in some]
+        text = "They look like too few others, or are too far from every group. Some of them:"
+        chapters.append(Chapter("In no group", text, groups=[PhotoGroup(f"{len(rest)} photos", photos)]))
+    write_gallery(path, f"Groups in {printable(images.root)}", summarize(groups), chapters, known.rows())
+
+
+def make_links(place: Path, images: ImageFolder, known: NamedGroups, groups: Tensor) -> None:
+    """A folder of links for each group; groups of one name share theirs."""
+    for index, group in enumerate(groups.tolist()):
+        if group < 0:
+            continue
+        folder = place / re.sub(r'[\x00-\x1f/\\:*?"<>|]', "_", known.title(group))[:FOLDER_NAME].strip(". ")
+        flat = images.files[index].replace("/", "__")
+        link = folder / f"{index:06d}-{flat[-100:]}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(Path(images.path(index)).absolute())
+        except OSError as error:
+            raise SelftaughtError(f"cannot make the link {printable(link)}: {error.strerror or error}") from None
+
+
+def _images_table(images: ImageFolder, known: NamedGroups, groups: Tensor, distances: Tensor) -> list[list[str]]:
+    rows = [["path", "group", "name", "distance"]]
+    for file, group, distance in zip(images.files, groups.tolist(), distances.tolist(), strict=True):
+        near = f"{distance:.4f}" if distance < torch.inf else ""
+        rows.append([file, *([str(group + 1), known.names[group], near] if group >= 0 else ["", "", near])])
+    return rows
+
+
+def _photo(images: ImageFolder, row: int, distances: Tensor | None = None) -> Photo:
+    note = "" if distances is None else f"{distances[row]:.3f} from the center"
+    return Photo(images.path(row), printable(images.files[row]), note)
+
+
+def _whitened(vectors: Tensor) -> Tensor:
+    try:
+        weight, bias = fit_whitening(vectors, min(WHITENED, vectors.shape[1]))
+    except ValueError as error:
+        raise SelftaughtError(f"these images cannot be whitened on: {error}") from None
+    return normalize(vectors @ weight.T + bias, dim=1)

@@ -1,0 +1,73 @@
+"""Groups with their names, as one CSV file that carries all that is needed to find them again in new photos."""
+
+import base64
+import csv
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from selftaught.errors import UsageError, printable
+from selftaught.retrieval import Centers
+
+COLUMNS = ("group", "name", "images", "limit", "model", "center")
+"""``limit``: how far from the center a photo may be. ``center``: float16 numbers, little-endian, in base64."""
+
+
+@dataclass(frozen=True)
+class NamedGroups:
+    """g groups of one model's vectors; the first is group 1. ``model``: :attr:`Embedder.identity`."""
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    centers: Centers
+    model: str
+
+    def title(self, group: int) -> str:
+        """A group's name, or else its number; -1 is no group."""
+        return "" if group < 0 else self.names[group] or f"group {group + 1}"
+
+    def rows(self) -> list[list[str]]:
+        """The table, with its header first."""
+        rows = [list(COLUMNS)]
+        for number, (name, size) in enumerate(zip(self.names, self.sizes, strict=True)):
+            center = self.centers.means[number].numpy().astype("<f2").tobytes()
+            limit = f"{self.centers.limits[number].item():.6g}"
+            rows.append([str(number + 1), name, str(size), limit, self.model, base64.b64encode(center).decode()])
+        return rows
+
+
+def to_csv(rows: list[list[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def read_groups(path: Path) -> NamedGroups:
+    """Read a groups.csv, as it was written or with names typed in; rows may be missing or in another order."""
+    names, sizes, means, limits, models = [], [], [], [], set()
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            for row in csv.DictReader(file, delimiter=_delimiter(path)):
+                names.append((row["name"] or "").strip())
+                sizes.append(int(row["images"]))
+                limits.append(float(row["limit"].replace(",", ".")))
+                center = np.frombuffer(base64.b64decode(row["center"], validate=True), "<f2").astype(np.float32)
+                means.append(torch.from_numpy(center))
+                models.add(row["model"])
+        centers = Centers(torch.stack(means), torch.tensor(limits))
+        if len(models) > 1 or not centers.means.isfinite().all() or not centers.limits.isfinite().all():
+            raise ValueError
+    except OSError as error:
+        raise UsageError(f"cannot read {printable(path)}: {error.strerror}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, csv.Error):
+        raise UsageError(f"{printable(path)} is no groups.csv as selftaught cluster writes it") from None
+    return NamedGroups(tuple(names), tuple(sizes), centers, models.pop())
+
+
+def _delimiter(path: Path) -> str:
+    """Spreadsheets of some countries write semicolons."""
+    with path.open(encoding="utf-8-sig") as file:
+        return ";" if ";" in file.readline() else ","

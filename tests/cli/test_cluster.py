@@ -1,0 +1,64 @@
+import csv
+import os
+from pathlib import Path
+
+import pytest
+
+from conftest import Call
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_groups_are_found_named_and_found_again(call: Call, run: Path, photos: Path, tmp_path: Path) -> None:
+    code, text, _ = call("cluster", run, photos, "--out", tmp_path / "a", "--smallest", 2)
+    assert code == 0
+    found = rows(tmp_path / "a" / "images.csv")
+    assert len(found) == 24
+    groups = rows(tmp_path / "a" / "groups.csv")
+    assert groups
+    assert f"are in {len(groups)} group" in text
+    for group in groups:
+        assert int(group["images"]) == sum(row["group"] == group["group"] for row in found) >= 2
+    page = (tmp_path / "a" / "groups.html").read_text()
+    assert page.count("<input") == len(groups)
+    assert groups[0]["center"] in page
+
+    named = (tmp_path / "a" / "groups.csv").read_text().splitlines()
+    named[1] = named[1].replace("1,,", '1,"the ""first"", /group",', 1)
+    (tmp_path / "named.csv").write_text("\ufeff" + "\n".join([named[0], *named[:0:-1]]) + "\n")
+    words = ("cluster", run, photos, "--out", tmp_path / "b", "--names", tmp_path / "named.csv")
+    code, text, _ = call(*words, *(["--links"] if os.name == "posix" else []))
+    assert code == 0
+    again = rows(tmp_path / "b" / "images.csv")
+    before = {row["path"] for row in found if row["group"] == "1"}
+    assert before <= {row["path"] for row in again if row["name"] == 'the "first", /group'}
+    if os.name == "posix":
+        (folder,) = [path for path in (tmp_path / "b" / "links").iterdir() if path.name.startswith("the _first_")]
+        assert {str(link.resolve().relative_to(photos.resolve())) for link in folder.iterdir()} >= before
+
+
+def test_whitened_vectors_are_grouped_too(call: Call, run: Path, photos: Path, tmp_path: Path) -> None:
+    code, text, _ = call("cluster", run, photos, "--out", tmp_path / "a", "--smallest", 2, "--whiten")
+    assert (code, "of 24 photos are in" in text) == (0, True)
+
+
+def test_what_cannot_be_done_is_one_sentence(call: Call, run: Path, photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for content in ("", "a,b\n1,2\n", "group,name,images,limit,model,center\n1,,3,x,m,AAAA\n"):
+        (tmp_path / "bad.csv").write_text(content)
+        code, _, error = call("cluster", run, photos, "--out", out, "--names", tmp_path / "bad.csv")
+        assert (code, "no groups.csv" in error) == (2, True)
+    (tmp_path / "other.csv").write_text("group,name,images,limit,model,center\n1,,3,1,m,AAA=\n")
+    code, _, error = call("cluster", run, photos, "--out", out, "--names", tmp_path / "other.csv")
+    assert (code, "another model" in error) == (2, True)
+    assert "known already" in call("cluster", run, photos, "--names", tmp_path / "other.csv", "--whiten")[2]
+    assert "cannot read" in call("cluster", run, photos, "--out", out, "--names", tmp_path / "none.csv")[2]
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("command", ["dedup", "cluster"])
+def test_the_help_says_what_models_are_taken(call: Call, command: str) -> None:
+    assert "RUN|NAME" in call(command, "--help")[1]
