@@ -63,7 +63,7 @@ def near_names(name: str, known: Iterable[str], most: int = 4) -> list[str]:
         holding = [each for each in names if all(part in each.lower() for part in parts)]
         if holding:
             return sorted(holding, key=lambda each: (len(each), each))[:most]
-    return difflib.get_close_matches(name, names, n=1, cutoff=0.7)
+    return difflib.get_close_matches(name, names, n=1, cutoff=0.65)
 
 
 def suggest(near: Sequence[str]) -> str:
