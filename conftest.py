@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,19 @@ def draw_photos(folder: Path, classes: int, photos: int) -> Path:
             pixels = (color + rng.normal(0, 40, (70, 90, 3))).clip(0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(place / f"{photo}.jpg")
     return folder
+
+
+def note_calls(patch: pytest.MonkeyPatch, module: str, function: str) -> list[str]:
+    """The first argument of each call of a module's function from now on."""
+    calls: list[str] = []
+    real = vars(import_module(module))[function]
+
+    def noted(first: object, *others: object) -> Any:
+        calls.append(str(first))
+        return real(first, *others)
+
+    patch.setattr(f"{module}.{function}", noted)
+    return calls
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,7 +4,10 @@ import importlib
 import os
 import signal
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -12,6 +15,7 @@ from split_steps import trained
 from timm.layers.norm_act import BatchNormAct2d
 from torch import Tensor, nn
 
+from selftaught.data import Batch, ImageFolder, ViewRequest
 from selftaught.errors import EndedElsewhere, SelftaughtError, UsageError
 from selftaught.method import neighbor_batches
 from selftaught.method.batches import parallel_search
@@ -20,6 +24,7 @@ from selftaught.parallel import (
     any_process,
     barrier,
     broadcast,
+    broadcast_tensors,
     gather_rows,
     gather_views,
     own_randomness,
@@ -28,7 +33,10 @@ from selftaught.parallel import (
     shard,
     world,
 )
+from selftaught.training.evaluation import Evaluation
+from selftaught.training.interrupts import Interrupts
 from selftaught.training.processes import ending
+from selftaught.training.progress import Reporter
 
 CPU = torch.device("cpu")
 METHODS: list[tuple[str, dict[str, Any]]] = [
@@ -138,10 +146,38 @@ def views(images: int = 7) -> tuple[Tensor, Tensor, Tensor]:
     return gathered.detach()[:, 0], gather_views(own[0, :, None], images)[:, 0], gradient
 
 
+class FewImages:
+    """A reader of images that are all the same, for a network that does nothing with them."""
+
+    def read(self, batches: Iterable[list[ViewRequest]]) -> Iterator[Batch]:
+        for batch in batches:
+            yield Batch(torch.ones(len(batch), 1, 3, 4, 4, dtype=torch.uint8), list(range(len(batch))), [])
+
+
+def few_images() -> list[tuple[int, ...]]:
+    """The shapes of embeddings of one image and of three, whatever the number of processes."""
+    learner: Any = nn.Module()
+    learner.network = lambda images: {"f": images.float().mean((2, 3))}
+    fabric: Any = SimpleNamespace(device=CPU, autocast=nullcontext)
+    reader: Any = FewImages()
+    evaluation = Evaluation(learner, fabric, reader, Reporter(quiet=True), Interrupts(), 0, None)
+    folders = [ImageFolder(Path("nowhere"), tuple("abc"[:count])) for count in (1, 3)]
+    return [tuple(evaluation.training_set(folder)["f"].shape) for folder in folders]
+
+
+def common() -> list[float]:
+    """What every process has of a tensor that each had differently."""
+    tensor = torch.tensor([1.0 + rank()])
+    broadcast_tensors([tensor])
+    return tensor.tolist()
+
+
 def everything() -> dict[str, Any]:
     barrier()
     return {
         "shard": list(shard(10)),
+        "few": few_images(),
+        "common": common(),
         "views": views(),
         "decided": decided(),
         "asked": asked_at(),

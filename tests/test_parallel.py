@@ -64,6 +64,15 @@ def test_a_wish_to_stop_reaches_all_processes_at_the_same_call_one_later(togethe
     assert all(result["asked"] == [False, False, False, True, True, True] for result in together)
 
 
+def test_fewer_images_than_processes_are_embedded(together: list[dict[str, Any]], alone: dict[str, Any]) -> None:
+    assert alone["few"] == [(1, 3), (3, 3)]
+    assert all(result["few"] == alone["few"] for result in together)
+
+
+def test_what_a_method_remembers_is_that_of_process_0(together: list[dict[str, Any]]) -> None:
+    assert all(result["common"] == [1.0] for result in together)
+
+
 def test_draws_within_are_each_processes_own_and_equal_after(together: list[dict[str, Any]]) -> None:
     first, second, after = zip(*(result["randomness"] for result in together), strict=True)
     assert len({*first, *second}) == 2 * len(together)

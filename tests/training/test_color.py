@@ -3,7 +3,7 @@ from typing import Any
 
 from conftest import TINY
 from selftaught import train
-from selftaught.training.logbook import METRICS
+from selftaught.run_folder import METRICS
 
 
 def test_both_readers_train_with_changed_colors_alike_and_otherwise_than_without(photos: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from conftest import TINY
 from selftaught import train
 from selftaught.networks import Encoder
+from selftaught.networks.small import SmallNetwork
 from selftaught.run_folder import METRICS
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
@@ -106,6 +107,17 @@ def test_a_compiler_that_fails_late_leaves_no_gradients_behind(
     train(photos, out=tmp_path / "run", compile=True, **settings)
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("plain", "run")]
     assert models[0] == models[1]
+
+
+@needs_compiler
+def test_a_module_that_its_owner_has_compiled_stays_compiled(photos: Path, tmp_path: Path) -> None:
+    module = SmallNetwork()
+    module.compile(dynamic=True)
+    compiled = module._compiled_call_impl
+    assert compiled is not None
+    train(photos, out=tmp_path / "run", epochs=1, quiet=True, compile=True, **TINY | {"backbone": module})
+    assert module._compiled_call_impl is compiled
+    torch._dynamo.reset()
 
 
 @needs_compiler

@@ -160,6 +160,15 @@ def test_features_of_other_weights_or_other_files_are_not_taken(photos: Path, tm
     assert len(source.asked) == 24 * (2 + VIEWS // 2)
 
 
+def test_features_of_a_file_that_has_changed_are_not_taken(tmp_path: Path, encoder: Encoder) -> None:
+    images = find_images(draw_photos(tmp_path / "photos", classes=4, photos=4))
+    before = ask(reader_of(encoder, images, tmp_path)[0], images, "squash")
+    shutil.copy(images.path(9), images.path(3))
+    after = ask(reader_of(encoder, images, tmp_path)[0], images, "squash")
+    assert torch.equal(after[3], after[9])
+    assert not torch.equal(after[3], before[3])
+
+
 def test_a_damaged_file_of_features_is_made_again(photos: Path, tmp_path: Path, encoder: Encoder) -> None:
     images = find_images(photos)
     expected = ask(reader_of(encoder, images, tmp_path)[0], images, "squash")

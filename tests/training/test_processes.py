@@ -17,6 +17,7 @@ import torch
 
 from selftaught import train
 from selftaught.errors import UsageError
+from selftaught.training import processes
 from selftaught.training.processes import Launched, check_device, join_processes, launched
 
 OPTIONS: dict[str, Any] = {"backbone": "small", "dim": 8, "batch_size": 9, "neighbors": 3, "schedule": "constant"}
@@ -146,6 +147,26 @@ def test_devices_that_processes_cannot_share_are_refused(monkeypatch: pytest.Mon
         check_device(torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     check_device(torch.device("cuda"))
+
+
+def test_processes_that_cannot_send_from_the_memory_of_cpus_are_refused_at_once(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "world", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "get_backend_config", lambda: "cuda:nccl")
+    with pytest.raises(UsageError, match=r"connected by cuda:nccl alone.*cpu:gloo,cuda:nccl"):
+        train(photos, out=tmp_path / "run", quiet=True, **OPTIONS)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_process_that_does_not_answer_is_told_from_one_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"world": 2, "rank": 0, "connection_lost": True, "first_says": False}.items():
+        monkeypatch.setattr(processes, name, lambda *_, value=value: value)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    silent = processes.ending(RuntimeError("gloo: Timed out waiting 7200000ms for recv"), Path("run"), begun=True)
+    assert "another of the 2 processes did not answer for 2 h 0 min; go on with" in str(silent)
+    ended = processes.ending(RuntimeError("gloo: Connection closed by peer"), Path("run"), begun=True)
+    assert "another of the 2 processes ended; go on with" in str(ended)
 
 
 @pytest.mark.usefixtures("four_of_eight")

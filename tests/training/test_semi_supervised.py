@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from conftest import TINY, draw_photos
+from conftest import TINY, draw_photos, note_calls
 from selftaught import Embedder, train
 from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError
 from selftaught.training import loop as loop_module
@@ -118,6 +118,17 @@ def test_labels_are_not_looked_at_in_the_second_stage(halves: tuple[Path, Path],
     assert second is not None
     assert "classes" in first.parts["learner"]
     assert "classes" not in second.parts["learner"]
+
+
+def test_every_image_is_decoded_once_and_every_folder_walked_once(
+    halves: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = note_calls(monkeypatch, "selftaught.data.decoded_images", "open_image")
+    walked = note_calls(monkeypatch, "selftaught.data.sources", "find_images")
+    monkeypatch.setenv("SELFTAUGHT_CACHE", str(tmp_path / "cache"))
+    train(labeled=halves[0], unlabeled=halves[1], out=tmp_path / "run", **SEMI | {"supervised_epochs": 1, "epochs": 1})
+    assert len(decoded) == len(set(decoded)) == 36
+    assert sorted(walked) == sorted(map(str, halves))
 
 
 def test_one_of_the_two_folders_alone_is_misuse(halves: tuple[Path, Path], tmp_path: Path) -> None:

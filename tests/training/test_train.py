@@ -1,4 +1,5 @@
 import json
+import multiprocessing
 import os
 import resource
 import shutil
@@ -6,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,12 +16,12 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from conftest import TINY, draw_photos
-from selftaught import Embedder, train
+from conftest import TINY, draw_photos, note_calls
+from selftaught import Embedder, allocator, train
 from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError
 from selftaught.networks import Preprocessing
 from selftaught.run_folder import PARTIAL
-from selftaught.training import checkpoint, loop
+from selftaught.training import assemble, checkpoint, loop
 
 
 def rows(run: Path) -> list[dict[str, float]]:
@@ -328,3 +330,65 @@ def test_tensorboard_gets_every_epoch(photos: Path, tmp_path: Path) -> None:
     train(resume=tmp_path / "run", quiet=True)
     events.Reload()
     assert [event.step for event in events.Scalars("loss")] == [1, 2], "nothing is logged twice"
+
+
+def test_unreadable_images_do_not_repeat_the_first_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photos = draw_photos(tmp_path / "photos", classes=6, photos=4)
+    (photos / "class 2" / "bad.jpg").write_text("no image")
+    labeled = draw_photos(tmp_path / "labeled", classes=6, photos=4)
+    (labeled / "class 1" / "bad.jpg").write_text("no image")
+    decoded = note_calls(monkeypatch, "selftaught.data.file_reader", "open_image")
+    train(photos, out=tmp_path / "run", eval=labeled, epochs=0, quiet=True, input="files", **TINY)
+    once = [name for name in decoded if name.startswith(str(labeled))]
+    assert len(once) == len(set(once)) == 25
+    training = [name for name in decoded if name.startswith(str(photos))]
+    assert len(training) == 25 + 24, "all of them whole, and those that can be read as two views"
+    assert (tmp_path / "run" / "skipped.csv").read_text().count("bad.jpg") == 2
+
+
+def test_every_folder_is_walked_once(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    walked = note_calls(monkeypatch, "selftaught.data.sources", "find_images")
+    train(photos, out=tmp_path / "run", epochs=0, quiet=True, **TINY)
+    assert walked == [str(photos)]
+
+
+def test_a_reader_that_the_system_ends_says_how_to_go_on(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = loop.Loop._step
+
+    def kill(self: loop.Loop, images: Tensor, indices: Tensor) -> Tensor:
+        for reader in multiprocessing.active_children():
+            reader.kill()
+            reader.join()
+        return real(self, images, indices)
+
+    options = TINY | {"workers": 1, "input": "files", "batch_size": 4, "epochs": 2, "quiet": True}
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.Loop, "_step", kill)
+        with pytest.raises(SelftaughtError, match=r"process that reads images.* go on with: selftaught train --resume"):
+            train(photos, out=tmp_path / "run", **options)
+    train(resume=tmp_path / "run", workers=0, quiet=True)
+
+
+def test_a_signal_while_a_run_is_set_up_stops_at_once_and_leaves_its_folder_free(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("the signal went unheard")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(assemble, "build_backbone", interrupted)
+        with pytest.raises(Interrupted, match="stopped before training began: start it again"):
+            train(photos, out=tmp_path / "run", quiet=True, **TINY)
+    train(photos, out=tmp_path / "run", epochs=0, quiet=True, **TINY)
+
+
+def test_training_from_python_leaves_the_allocator_of_the_process_alone(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[object] = []
+    monkeypatch.setattr(allocator, "ctypes", SimpleNamespace(CDLL=called.append))
+    train(photos, out=tmp_path / "run", epochs=0, quiet=True, **TINY)
+    assert called == []

@@ -12,7 +12,7 @@ from lightning.fabric import Fabric
 from torch import nn
 from torch.optim import Optimizer
 
-from selftaught.data import CachedReader, DecodedCache, FileReader, ImageFolder, ImageReader, Views
+from selftaught.data import CachedReader, DecodedCache, FileReader, ImageFolder, ImageReader, View, Views
 from selftaught.embedder import choose_device
 from selftaught.errors import printable
 from selftaught.learners import Learner, build_learner, change_settings
@@ -28,7 +28,7 @@ from selftaught.parallel import run_on_first
 from selftaught.recipes import Settings
 from selftaught.run_folder import RunRecord, write_record
 from selftaught.training.automatic import resolve
-from selftaught.training.evaluation import Evaluation
+from selftaught.training.evaluation import Evaluation, FirstPass
 from selftaught.training.frozen_backbone import FeatureReader
 from selftaught.training.images import RunImages, class_numbers
 from selftaught.training.interrupts import Interrupts
@@ -77,7 +77,9 @@ class Parts:
 
 
 @contextmanager
-def assemble(stage: Stage, images: RunImages, resumed: bool, context: Context) -> Iterator[Parts]:
+def assemble(
+    stage: Stage, images: RunImages, resumed: bool, context: Context, passes: dict[View, FirstPass]
+) -> Iterator[Parts]:
     """The parts of a stage with these images; ``resumed``: its weights will come from a checkpoint."""
     reporter, interrupts = context.reporter, context.interrupts
     with interrupts.at_once():
@@ -115,7 +117,7 @@ def assemble(stage: Stage, images: RunImages, resumed: bool, context: Context) -
             if not resumed and start is None:
                 features.start(learner.network)
             reader = features
-        evaluation = Evaluation(learner, fabric, reader, reporter, interrupts, chosen.seed, images.evaluation)
+        evaluation = Evaluation(learner, fabric, reader, reporter, interrupts, chosen.seed, images.evaluation, passes)
         logbook = Logbook(stage.folder, record.tensorboard)
         yield Parts(
             stage.folder,

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 
 import torch
 from lightning.fabric import Fabric
-from torch import Tensor
+from torch import Tensor, nn
 
 from selftaught.data import (
     ImageFolder,
@@ -43,6 +44,24 @@ class Unreadable(ImageError):
         self.images, self.skipped = images, skipped
 
 
+@dataclass(frozen=True)
+class FirstPass:
+    """The embeddings of those images that could be read in a pass over all, and the network that they are of."""
+
+    rows: dict[str, int]
+    heads: dict[str, Tensor]
+    network: dict[str, Tensor]
+
+    def embeddings_of(self, images: ImageFolder, network: nn.Module) -> dict[str, Tensor] | None:
+        """The embeddings of the images by the network; None if they are of another network or of other images."""
+        state = network.state_dict()
+        alike = state.keys() == self.network.keys() and all(map(torch.equal, state.values(), self.network.values()))
+        if not alike or not self.rows.keys() >= set(images.files):
+            return None
+        rows = [self.rows[file] for file in images.files]
+        return {name: embeddings[rows] for name, embeddings in self.heads.items()}
+
+
 class Evaluation:
     """Embeds images with the learner's network and draws numbers from that. Labels are used here alone.
 
@@ -58,11 +77,13 @@ class Evaluation:
         interrupts: Interrupts,
         seed: int,
         labeled: ImageFolder | None,
+        passes: dict[View, FirstPass] | None = None,
     ) -> None:
+        """``passes``: where passes are noted that may have to be made again, when unreadable images are left out."""
         self.learner, self.fabric, self.reader = learner, fabric, reader
         self.reporter, self.interrupts, self.seed, self.labeled = reporter, interrupts, seed, labeled
         self.batch_size = EMBEDDED_ON_GPU if fabric.device.type == "cuda" else EMBEDDED_ON_CPU
-        self.compiled = False
+        self.passes, self.compiled = passes, False
         """Whether the network is compiled, for batches of exactly that size."""
 
     def training_set(self, images: ImageFolder) -> dict[str, Tensor]:
@@ -104,6 +125,10 @@ class Evaluation:
         self, images: ImageFolder, indices: Sequence[int], view: View, label: str, exact: bool = False
     ) -> dict[str, Tensor]:
         """Per head, images×views×d. ``exact``: in full precision, as a finished model embeds."""
+        if self.passes and view in self.passes:
+            known = self.passes[view].embeddings_of(images, self.learner.network)
+            if known is not None:
+                return known
         own = [indices[i] for i in shard(len(indices))] if len(shard(len(indices))) < len(indices) else indices
         self.learner.eval()
         with self.reporter.work(label, len(own)) as tell:
@@ -125,10 +150,16 @@ class Evaluation:
                 )
                 heads, failures = stack_embeddings(batches, len(own), advance)
         self.learner.train()
+        views = 2 if view == "random" else 1
+        if self.passes is not None and view != "random" and world() == 1:
+            lost = {i for i, _ in failures}
+            read = [images.files[i] for i in indices if i not in lost]
+            network = {name: tensor.clone() for name, tensor in self.learner.network.state_dict().items()}
+            embeddings = {name: rows[:, None] for name, rows in heads.items()}
+            self.passes[view] = FirstPass({file: row for row, file in enumerate(read)}, embeddings, network)
         skipped = all_gather_list([Skipped(images.files[own[i]], reason) for i, reason in failures])
         if skipped:
             raise Unreadable(images, skipped)
-        views = 2 if view == "random" else 1
         # A process without any image of its own takes part with no rows, of the widths that the others know.
         widths = dict(all_gather_list([(name, rows.shape[1]) for name, rows in heads.items()]))
         empty = torch.empty(0, device=self.fabric.device)

@@ -50,8 +50,8 @@ class Loop:
         """The state before the first step."""
         evaluation, images = self.parts.evaluation, self.parts.images
         heads = evaluation.training_set(images)
+        scores = evaluation.scores()  # before the signals: by then all images are known to be readable
         start, probe = evaluation.signals(images, heads, None)
-        start |= evaluation.scores()
         if self.settings.search == "approximate":
             self._tell_recall(heads[self.learner.batch_head])
         state = TrainState(
@@ -59,7 +59,7 @@ class Loop:
             labeled=evaluation.labeled.files if evaluation.labeled else (),
             plan=self._plan(heads, epoch=0),
             sums=torch.zeros(len(self.learner.loss_names)),
-            start=start,
+            start=start | scores,
             probe=probe,
         )
         self._keep_snapshot(0)

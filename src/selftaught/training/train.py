@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from selftaught.data import ReadersEnded, Skipped, absolute, check_skipped, skipped_table
+from selftaught.data import ReadersEnded, Skipped, View, absolute, check_skipped, skipped_table
 from selftaught.embedder import Embedder, choose_device
 from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError, printable
 from selftaught.files import lock_folder, remove_leftovers, write_atomically
@@ -32,7 +32,7 @@ from selftaught.run_folder import (
 )
 from selftaught.training.assemble import Context, Parts, assemble
 from selftaught.training.checkpoint import Checkpoint, load_checkpoint
-from selftaught.training.evaluation import Unreadable
+from selftaught.training.evaluation import FirstPass, Unreadable
 from selftaught.training.images import class_numbers, list_images
 from selftaught.training.interrupts import Interrupts
 from selftaught.training.logbook import signals_line
@@ -197,9 +197,10 @@ def _train_stage(stage: Stage, context: Context) -> Embedder:
     checkpoint = load_checkpoint(stage.folder)
     images = stage.images if checkpoint is None else stage.images.only_of(checkpoint.state)
     skipped: list[Skipped] = []
+    passes: dict[View, FirstPass] = {}
     while True:
         try:
-            with assemble(stage, images, checkpoint is not None, context) as parts:
+            with assemble(stage, images, checkpoint is not None, context, passes) as parts:
                 return _train_parts(parts, checkpoint)
         except Unreadable as error:  # found when all images were first looked at: once more, without them
             if checkpoint is not None:
@@ -224,6 +225,7 @@ def _train_parts(parts: Parts, checkpoint: Checkpoint | None) -> Embedder:
         if checkpoint.passed_over is not None:
             say(f"{printable(checkpoint.passed_over)} is damaged: going on from an earlier state")
         say(f"resumed after epoch {state.epoch} and step {state.step} of the next")
+    parts.evaluation.passes = None
     if parts.reader.note:
         say(parts.reader.note)
     parts.logbook.resume(state)
