@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         relaxed_contrastive_loss,
     )
     from selftaught.retrieval import map_at_r, r_precision, recall_at_k
-    from selftaught.training import train
+    from selftaught.training.train import train
 
 __version__ = "0.1.0"
 
