@@ -212,6 +212,25 @@ def test_a_saved_model_is_the_same_model(embedder: Embedder, photos: Path, tmp_p
     assert torch.equal(Embedder.load(tmp_path / "copy", "cpu").encode([image]), embedder.encode([image]))
 
 
+def test_an_unfinished_run_gives_the_model_of_its_checkpoint(
+    run: Path, embedder: Embedder, photos: Path, tmp_path: Path
+) -> None:
+    begun = tmp_path / "begun"
+    shutil.copytree(run, begun)
+    for name in ("model.json", "model.safetensors"):
+        (begun / name).unlink()
+    model = Embedder.load(begun, "cpu")
+    assert "unfinished, after epoch 2 of 2" in repr(model)
+    paths = sorted(photos.rglob("*.jpg"))[:4]
+    torch.testing.assert_close(model.encode(paths), embedder.encode(paths))
+    assert model.identity == embedder.identity
+    model.save(tmp_path / "kept")
+    assert torch.equal(Embedder.load(tmp_path / "kept", "cpu").encode(paths), model.encode(paths))
+    (begun / "checkpoint.pt").unlink()
+    with pytest.raises(UsageError, match="not even a checkpoint"):
+        Embedder.load(begun)
+
+
 def test_damaged_and_foreign_models_are_refused_in_one_line(run: Path, tmp_path: Path) -> None:
     def broken(name: str, content: bytes) -> Path:
         shutil.rmtree(tmp_path / "run", ignore_errors=True)

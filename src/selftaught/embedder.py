@@ -88,8 +88,8 @@ class Embedder:
         """Load a run's model.
 
         Args:
-            run: the folder that ``train`` wrote, or a backbone's name: its pretrained features, pooled by their
-                average and compared by cosine, which is what a training must beat.
+            run: the folder that ``train`` wrote, finished or not; or a backbone's name: its pretrained features,
+                pooled by their average and compared by cosine, which is what a training must beat.
             device: "auto" takes a GPU if there is one.
             backbone: the module a run was trained with, if it was your own; its weights are overwritten.
             size, mirror, scales: as in :meth:`seeing`; by default as the model was saved.
@@ -99,6 +99,12 @@ class Embedder:
         if backbone is None and not Path(run).exists() and is_backbone(str(run)):
             return cls.plain(str(run), device).seeing(size, mirror, scales)
         folder = check_folder(run)
+        if not (folder / DESCRIPTION).exists():
+            from selftaught.training.model import load_unfinished  # which imports this
+
+            unfinished = load_unfinished(folder, backbone)
+            unfinished.network.to(choose_device(device))
+            return unfinished.seeing(size, mirror, scales)
         description = read_description(folder)
         network = build_network(folder, description, backbone)
         return cls(network.to(choose_device(device)), description).seeing(size, mirror, scales)
@@ -219,6 +225,8 @@ class Embedder:
         kind = f"{self.dim} dimensions compared by {self.metric} distance"
         recipe = self.description.get("recipe", "none")
         how = "pretrained" if recipe == "none" else f"recipe {recipe}"
+        if "epoch" in self.description:
+            how += f", unfinished, after epoch {self.description['epoch']} of {self.description['epochs']}"
         how += ", whitened" if "whitened" in self.description else ""
         return f"Embedder({self.description['backbone']}, {how}: {kind}, {', '.join(views)}, on {self.device})"
 

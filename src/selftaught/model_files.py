@@ -130,16 +130,14 @@ def check_finite(network: nn.Module, what: str) -> None:
 
 
 def check_folder(folder: str | os.PathLike[str]) -> Path:
-    """The folder of a model, if there is one in it."""
+    """The folder of a model, or of a run that has none yet."""
     place = Path(folder)
     if not place.is_dir():
         near = [] if len(place.parts) > 1 else near_backbones(place.name)
         end = f": {suggest(near)}" if near else ""
         raise UsageError(f"there is no run {printable(place)}, and no backbone of that name{end}")
-    if not (place / DESCRIPTION).is_file():
-        begun = (place / "settings.json").is_file()
-        hint = f"its training has not finished: selftaught train --resume {printable(place)}"
-        raise UsageError(f"there is no model in {printable(place)}: {hint if begun else 'it is no run'}")
+    if not (place / DESCRIPTION).exists() and not (place / "settings.json").is_file():
+        raise UsageError(f"there is no model in {printable(place)}: it is no run")
     return place
 
 

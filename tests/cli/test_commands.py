@@ -162,6 +162,37 @@ def test_classes_with_a_single_image_are_excluded_and_counted(call: Call, run: P
     assert "1 images excluded" in call("evaluate", run, labeled)[1]
 
 
+def test_the_level_of_class_folders_or_a_file_of_labels_can_be_chosen(call: Call, run: Path, tmp_path: Path) -> None:
+    images = tmp_path / "images"
+    for group in ("a", "b"):
+        draw_photos(images / group, classes=3, photos=2)
+    (tmp_path / "labels.csv").write_text(
+        "path,label\n" + "".join(f"{p.relative_to(images).as_posix()},{p.stem}\n" for p in images.rglob("*.jpg"))
+    )
+    words = ["evaluate", run, images, "--json", "-"]
+    _, leaf, log = call(*words)
+    assert "--level top" in log, "which folders name the classes is said where it matters"
+    _, top, _ = call(*words, "--level", "top")
+    _, given, _ = call(*words, "--labels", tmp_path / "labels.csv")
+    assert [json.loads(text)["classes"] for text in (leaf, top, given)] == [6, 2, 2]
+    assert failure(call, *words, "--level", "middle")[0] == 2
+
+
+def test_the_plain_backbone_is_measured_beside_a_model_made_of_it(call: Call, photos: Path, tmp_path: Path) -> None:
+    name = "tf_efficientnet_lite0"
+    paths = [str(path) for path in sorted(photos.rglob("*.jpg"))]
+    Embedder.load(name, "cpu", size=64).whiten(paths).save(tmp_path / "model")
+    words = ["evaluate", tmp_path / "model", photos, "--device", "cpu"]
+    code, table, _ = call(*words)
+    assert code == 0
+    assert "plain backbone" in table
+    both = json.loads(call(*words, "--json", "-")[1])
+    alone = json.loads(call("evaluate", name, photos, "--device", "cpu", "--size", 64, "--json", "-")[1])
+    assert "plain_backbone" not in alone
+    assert both["plain_backbone"] == {column: alone[column] for column in both["plain_backbone"]}
+    assert "plain_backbone" not in json.loads(call(*words, "--no-floor", "--json", "-")[1])
+
+
 def test_unreadable_images_are_left_out_and_listed(call: Call, run: Path, tmp_path: Path) -> None:
     images = draw_photos(tmp_path / "images", classes=6, photos=4)
     (images / "class 0" / "bad.jpg").write_text("no")

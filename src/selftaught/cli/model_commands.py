@@ -23,7 +23,11 @@ from selftaught.vectors import SUFFIXES, Vectors, check_folder_of, read_vectors_
 
 def load_model(use: ModelUse) -> Embedder:
     """The model that a command was asked to use, as it was asked to."""
-    return Embedder.load(use.run, use.device, size=use.size, mirror=use.mirror or None, scales=use.scales)
+    embedder = Embedder.load(use.run, use.device, size=use.size, mirror=use.mirror or None, scales=use.scales)
+    if "epoch" in embedder.description:
+        epoch, epochs = embedder.description["epoch"], embedder.description["epochs"]
+        Reporter().say(f"{printable(use.run)} is not finished: this is its model after epoch {epoch} of {epochs}")
+    return embedder
 
 
 def whiten(embedder: Embedder, images: ImageFolder, reporter: Reporter) -> Embedder:

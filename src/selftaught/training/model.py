@@ -1,31 +1,75 @@
-"""The end of a stage: from a trained learner to a finished model."""
+"""From a trained learner to a model: at the end of a stage, or from the checkpoint of a run that is not finished."""
 
 from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from torch import nn
 
 from selftaught.embedder import Embedder, describe
-from selftaught.networks import EmbeddingNetwork
+from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.learners import Learner, build_learner
+from selftaught.networks import EmbeddingNetwork, Encoder, build_backbone
 from selftaught.parallel import rank
+from selftaught.run_folder import RunRecord, read_record
 from selftaught.training.assemble import Parts
+from selftaught.training.checkpoint import load_checkpoint
+from selftaught.training.semi_supervised import read_start
 
 
 def save_model(parts: Parts, finished: bool = True) -> Embedder:
     """The model that a stage has learned, which is also written into its folder."""
-    record, network = parts.record, parts.learner.network
+    embedder = _make_model(parts.record, parts.learner)
+    if not finished:
+        embedder.description["finished"] = False
+    if rank() == 0:
+        embedder.save(parts.folder)
+    return embedder
+
+
+def load_unfinished(run: Path, own: nn.Module | None = None) -> Embedder:
+    """The model of a run's last checkpoint, on the CPU; its description says which epoch that is."""
+    record, checkpoint = read_record(run), load_checkpoint(run)
+    if checkpoint is None:
+        raise UsageError(
+            f"there is no model in {printable(run)} yet, not even a checkpoint: selftaught train --resume "
+            f"{printable(run)}"
+        )
+    if own is None and record.own_backbone is not None:
+        raise UsageError(
+            f"the run {printable(run)} has a backbone of your own: load it with Embedder.load(run, backbone=module)"
+        )
+    settings, state = record.settings, checkpoint.state
+    assert settings is not None
     assert record.backbone is not None
+    assert record.preprocessing is not None
+    try:
+        module = own if own is not None else build_backbone(record.backbone, "none").module
+        encoder = Encoder(module, record.preprocessing, bool(settings.freeze_batch_norm))
+        # What only training needs, such as a proxy for each class, is not taken from the checkpoint.
+        learner = build_learner(encoder, settings, len(state.files), torch.arange(len(state.files)) % 2)
+        learner.start_from(read_start(run).network)
+    except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise SelftaughtError(f"{printable(checkpoint.file)} does not fit its run: {printable(reason)}") from None
+    embedder = _make_model(record, learner)
+    embedder.description |= {"finished": False, "epoch": state.epoch, "epochs": settings.epochs}
+    return embedder
+
+
+def _make_model(record: RunRecord, learner: Learner) -> Embedder:
+    network, settings = learner.network, record.settings
+    assert record.backbone is not None
+    assert settings is not None
     description = describe(
         backbone=record.backbone,
         own_backbone=record.own_backbone is not None,
         preprocessing=network.encoder.preprocessing,
-        dim=parts.settings.dim,
-        head=parts.learner.head,
+        dim=settings.dim,
+        head=learner.head,
         pooling=network.encoder.pooling,
         metric="cosine" if network.normalize else "euclidean",
-        settings=asdict(parts.settings),
+        settings=asdict(settings),
     )
-    if not finished:
-        description["finished"] = False
     served = EmbeddingNetwork(network.encoder, {"f": network.heads["f"]}, network.normalize)
-    embedder = Embedder(served, description)
-    if rank() == 0:
-        embedder.save(parts.folder)
-    return embedder
+    return Embedder(served, description)
