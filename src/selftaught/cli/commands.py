@@ -360,6 +360,19 @@ def cluster(
 
 
 @app.command()
+def advise(
+    images: Annotated[str, typer.Argument(help="A folder of images, however nested, or tar shards.")],
+    backbone: Annotated[str, typer.Option(help="The network that training would start from.")] = "auto",
+    device: Device = "auto",
+    allow_skipped: AllowSkipped = False,
+) -> None:
+    """Before training: unreadable files, copies, photos per thing; settings with reasons, and the time they take."""
+    from selftaught.cli.advise import advise_on
+
+    advise_on(images, backbone, device, allow_skipped)
+
+
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Where to put everything; must be new or empty.")] = Path("demo"),
     seed: Annotated[int, typer.Option(help="Seed of the network and the training.", min=0, max=2**63 - 1)] = 0,

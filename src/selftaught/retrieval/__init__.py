@@ -8,6 +8,7 @@ from selftaught.retrieval.approximate import (
     recall_against_exact,
 )
 from selftaught.retrieval.clusters import Centers, find_centers, find_groups
+from selftaught.retrieval.density import estimate_photos_per_thing, neighbor_spacing
 from selftaught.retrieval.groups import Neighbors, Pairs, connect, diameter, find_neighbors, members
 from selftaught.retrieval.metrics import Scores, map_at_r, r_precision, recall_at_k, score
 from selftaught.retrieval.neighbors import full_precision, nearest
@@ -25,6 +26,7 @@ __all__ = [
     "choose_search",
     "connect",
     "diameter",
+    "estimate_photos_per_thing",
     "find_centers",
     "find_groups",
     "find_neighbors",
@@ -32,6 +34,7 @@ __all__ = [
     "map_at_r",
     "members",
     "nearest",
+    "neighbor_spacing",
     "propose_threshold",
     "r_precision",
     "recall_against_exact",

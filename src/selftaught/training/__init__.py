@@ -1,5 +1,6 @@
 """One training loop for every method, with checkpoints and signals that need no labels."""
 
+from selftaught.training.automatic import resolve
 from selftaught.training.interrupts import Interrupts
 from selftaught.training.processes import launched
 from selftaught.training.progress import Reporter, duration
@@ -14,5 +15,6 @@ __all__ = [
     "kept",
     "launched",
     "load_snapshot",
+    "resolve",
     "train",
 ]

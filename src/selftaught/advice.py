@@ -1,0 +1,112 @@
+"""What to know of a collection before training on it, and the settings that follow, each with its reason."""
+
+import time
+from dataclasses import dataclass
+
+import torch
+
+from selftaught.data import Advance, ImageFolder, Skipped, check_skipped
+from selftaught.duplicates import Duplicates, distances_of_known_copies, find_copies, leave_out_links
+from selftaught.embedder import Embedder, choose_device
+from selftaught.learners import make_settings
+from selftaught.networks import Encoder, build_backbone
+from selftaught.retrieval import estimate_photos_per_thing, find_neighbors
+from selftaught.run_folder import Choice
+from selftaught.training import resolve
+
+EPOCHS = 30
+PATIENCE = 3600.0
+"""Seconds of training for which epochs are left out, down to the fewest."""
+FEWEST_EPOCHS = 3
+TIMED_VIEWS = 8
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What was found, and ``choices`` for training by the names of its settings."""
+
+    images: int
+    skipped: tuple[Skipped, ...]
+    duplicates: Duplicates
+    photos_per_thing: int | None
+    """None: no number of photos stands out."""
+    choices: tuple[Choice, ...]
+    seconds: float
+    """About how long training with these choices takes here."""
+
+
+def advise(
+    images: ImageFolder,
+    device: str | torch.device = "auto",
+    backbone: str = "auto",
+    allow_skipped: bool = False,
+    advance: Advance = lambda _: None,
+) -> Advice:
+    """Look through images with the network that training starts from. Takes about as long as one pass over them.
+
+    Args:
+        images: at least as many as training needs.
+        allow_skipped: go on if more than a few cannot be read.
+        advance: called with how many more images have been embedded.
+    """
+    place = choose_device(device)
+    embedder = Embedder.plain(backbone, place)
+    images = leave_out_links(images)
+    paths = [images.path(i) for i in range(len(images))]
+    vectors, failed = embedder.encode_files(paths, advance=advance)
+    names = dict(zip(paths, images.files, strict=True))
+    skipped = tuple(Skipped(names[entry.path], entry.reason) for entry in failed)
+    check_skipped(images, skipped, allow=allow_skipped)
+    images = images.without(skipped)
+    copies = find_copies(images, vectors, distances_of_known_copies(embedder, images, vectors))
+    extra = {copy.index for group in copies.groups for copy in group.copies[1:]}
+    different = [row for row in range(len(images)) if row not in extra]
+    things = estimate_photos_per_thing(find_neighbors(vectors[different]))
+    neighbors = choose_neighbors(things)
+    built = build_backbone(backbone)
+    _, resolved = resolve(make_settings(neighbors=neighbors.value), len(images), built, place)
+    network, batch = (next(c for c in resolved if c.name == name) for name in ("backbone", "batch_size"))
+    seconds = _seconds_per_image(Encoder(built.module, built.preprocessing).to(place), built.preprocessing.size, place)
+    epochs = choose_epochs(seconds * len(images))
+    choices = (neighbors, epochs, batch, network)
+    return Advice(len(images), skipped, copies, things, choices, seconds * len(images) * epochs.value)
+
+
+def choose_neighbors(things: int | None) -> Choice:
+    """Images per query, the query included: no more than there are photos of one thing."""
+    if things is None:
+        return Choice("neighbors", 5, "no number of photos of one thing stands out, so what the paper has")
+    value = max(k for k in (2, 3, 5) if k <= things)
+    return Choice("neighbors", value, f"there seem to be about {things} photos of one thing")
+
+
+def choose_epochs(seconds: float) -> Choice:
+    """Passes over the images, by the seconds that one takes."""
+    fitting = int(PATIENCE / max(seconds, 1e-9))
+    if fitting >= EPOCHS:
+        return Choice("epochs", EPOCHS, "longer trainings gained little on birds and cars, and may lose")
+    return Choice("epochs", max(FEWEST_EPOCHS, fitting), "as many as fit into about an hour here")
+
+
+def _seconds_per_image(encoder: Encoder, size: int, device: torch.device) -> float:
+    """About how long an image takes in an epoch: two views learned from and taught, and one looked up."""
+    views = torch.zeros(TIMED_VIEWS, 3, size, size, dtype=torch.uint8, device=device)
+
+    def run(learn: bool) -> float:
+        _wait(device)
+        began = time.perf_counter()
+        with torch.set_grad_enabled(learn):
+            features = encoder(views)
+            if learn:
+                features.sum().backward()
+        _wait(device)
+        return time.perf_counter() - began
+
+    run(True)  # what is only done once
+    learned, seen = min(run(True) for _ in range(2)), min(run(False) for _ in range(2))
+    return (2 * learned + 3 * seen) / TIMED_VIEWS
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,69 @@
+"""Say what a collection is like before training on it, and what to train with."""
+
+import statistics
+
+from rich.console import Console
+from rich.table import Table
+
+from selftaught.advice import Advice, advise
+from selftaught.data import ImageFolder, open_image, open_images
+from selftaught.errors import ImageError, SelftaughtError, printable
+from selftaught.training import Reporter, duration
+
+MEASURED = 200
+"""Photos whose size is looked at, evenly spread."""
+
+
+def advise_on(source: str, backbone: str, device: str, allow_skipped: bool) -> None:
+    images = open_images(source, "all")
+    if len(images) < 2:
+        raise SelftaughtError(f"there is only one image in {printable(source)}, from which nothing can be learned")
+    with Reporter().work("looking at images", len(images)) as tell:
+        advice = advise(images, device, backbone, allow_skipped, advance=lambda more: tell(more, ""))
+    print("\n".join(describe(advice)))
+    table = Table(box=None, pad_edge=False, header_style="")
+    for column in ("setting", "value", "why"):
+        table.add_column(column)
+    for choice in advice.choices:
+        table.add_row(choice.name.replace("_", " "), str(choice.value), choice.reason)
+    Console(soft_wrap=True, highlight=False).print(table)
+    print(f"Training with these would take about {duration(advice.seconds)} here.")
+    print(command(source, advice))
+
+
+def describe(advice: Advice) -> list[str]:
+    """What was found, a line each."""
+    kinds = [copy.kind for group in advice.duplicates.groups for copy in group.copies[1:]]
+    lines = [f"{advice.images} photos, {measure_sizes(advice.duplicates.images)}"]
+    if advice.skipped:
+        first = advice.skipped[0]
+        lines.append(f"{len(advice.skipped)} cannot be read, the first is {printable(first.path)}: {first.reason}")
+    if kinds:
+        equal = len(kinds) - kinds.count("near")
+        lines.append(f"{equal} exact copies and {kinds.count('near')} near-duplicates (see selftaught dedup)")
+    else:
+        lines.append("no duplicates")
+    things = advice.photos_per_thing
+    lines.append(
+        "no number of photos of one thing stands out" if things is None else f"about {things} photos of one thing"
+    )
+    return lines
+
+
+def measure_sizes(images: ImageFolder) -> str:
+    """The usual size of the photos, in words."""
+    sides = []
+    for index in range(0, len(images), max(1, len(images) // MEASURED)):
+        try:
+            sides.append(open_image(images.path(index)).size)
+        except ImageError:  # gone since it was embedded
+            continue
+    width, height = (round(statistics.median(side)) for side in zip(*sides, strict=True))
+    return f"most about {width}×{height} pixels"
+
+
+def command(source: str, advice: Advice) -> str:
+    """What to type next."""
+    options = {"neighbors": "--neighbors", "epochs": "--epochs", "batch_size": "--batch-size", "backbone": "--backbone"}
+    words = " ".join(f"{options[choice.name]} {choice.value}" for choice in advice.choices)
+    return f"Next: selftaught train {printable(source)} --out RUN {words}"

@@ -1,0 +1,53 @@
+"""How many photos of one thing a collection seems to hold, from the distances to its neighbors alone."""
+
+import torch
+from torch import Tensor
+
+from selftaught.retrieval.groups import Neighbors
+
+WINDOW = 3
+LEAST_STEP = 0.1
+"""A fall of the spacing by less than this share says nothing."""
+NOISE = 4.0
+"""Deviations of its mean by which the spacing must fall; there are many places where it could by chance."""
+
+
+def neighbor_spacing(near: Neighbors) -> Tensor:
+    """k · mean log(d(k + 1) / d(k)) for each k, where d(k) is the distance to the k-th nearest.
+
+    In a cloud that is about evenly filled it is the same for all k, one over the number of its dimensions. After the
+    last photo of the same thing distances jump, so that it is higher up to there than beyond.
+    """
+    distances = near.distances.double()
+    kept = distances[(distances > 0).all(1)]
+    steps = (kept[:, 1:] / kept[:, :-1]).log().mean(0)
+    return steps * torch.arange(1, distances.shape[1])
+
+
+def estimate_photos_per_thing(near: Neighbors) -> int | None:
+    """The number of photos of one thing at which the spacing of neighbors falls most; None if it does not fall.
+
+    Copies are to be left out before. None means that things have more photos than neighbors were looked at, or that
+    these vectors do not tell things apart.
+
+    Example:
+        >>> from selftaught.retrieval.groups import find_neighbors
+        >>> random = torch.Generator().manual_seed(0)
+        >>> things = 10 * torch.randn(100, 1, 8, generator=random).expand(-1, 4, -1)
+        >>> estimate_photos_per_thing(find_neighbors((things + torch.randn(100, 4, 8, generator=random)).flatten(0, 1)))
+        4
+    """
+    n = len(near.indices)
+    if n < 2 or near.indices.shape[1] < 2 * WINDOW:
+        return None
+    spacing = neighbor_spacing(near)
+    falls = {
+        k: (spacing[max(0, k - WINDOW) : k].mean() / spacing[k : k + WINDOW].mean()).item()
+        for k in range(1, len(spacing) - WINDOW + 1)
+    }
+    best = max(falls, key=lambda k: falls[k])
+    if not falls[best] - 1 > max(LEAST_STEP, NOISE / n**0.5):
+        return None
+    # A high jump is in the means of several places; the place is where it ends.
+    edge = max(range(max(1, best - WINDOW + 1), best + 1), key=lambda k: (spacing[k - 1] / spacing[k]).item())
+    return edge + 1  # its neighbors up to there, and the photo itself

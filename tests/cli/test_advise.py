@@ -1,0 +1,57 @@
+import shutil
+from pathlib import Path
+
+import pytest
+
+from conftest import Call, draw_photos
+from selftaught.advice import advise, choose_epochs, choose_neighbors
+from selftaught.data import find_images
+
+
+@pytest.mark.parametrize(("things", "k"), [(None, 5), (2, 2), (3, 3), (4, 3), (8, 5), (20, 5)])
+def test_a_query_has_no_more_neighbors_than_its_thing_has_photos(things: int | None, k: int) -> None:
+    choice = choose_neighbors(things)
+    assert choice.value == k
+    assert choice.reason
+
+
+def test_epochs_fit_into_an_hour_but_for_a_few() -> None:
+    assert [choose_epochs(seconds).value for seconds in (0.0, 100, 360, 3000)] == [30, 30, 10, 3]
+
+
+def test_advice_names_copies_unreadable_files_and_a_command_that_train_takes(call: Call, tmp_path: Path) -> None:
+    folder = draw_photos(tmp_path / "photos", classes=6, photos=4)
+    shutil.copy(folder / "class 0" / "0.jpg", folder / "copy.jpg")
+    (folder / "bad.jpg").write_text("no")
+    code, text, _ = call("advise", folder, "--backbone", "small", "--device", "cpu")
+    assert code == 0
+    assert "25 photos, most about 90×70 pixels" in text
+    assert "1 cannot be read, the first is bad.jpg" in text
+    assert "1 exact copies" in text
+    last = text.splitlines()[-1]
+    assert last.startswith(f"Next: selftaught train {folder} --out RUN --neighbors ")
+    words = last.replace("Next: selftaught ", "").replace("RUN", str(tmp_path / "run")).split()
+    words[words.index("--epochs") + 1] = "0"
+    assert call(*words)[0] == 0
+
+
+def test_a_single_image_is_refused(call: Call, tmp_path: Path) -> None:
+    draw_photos(tmp_path / "one", classes=1, photos=1)
+    code, _, error = call("advise", tmp_path / "one", "--backbone", "small")
+    assert (code, "only one image" in error) == (1, True)
+
+
+def test_unreadable_images_are_an_error_where_they_are_many(call: Call, tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for name in ("a.jpg", "b.jpg"):
+        (folder / name).write_text("no")
+    for words in ((), ("--allow-skipped",)):
+        code, _, error = call("advise", folder, "--backbone", "small", *words)
+        assert (code, "none of the 2 images" in error) == (1, True)
+
+
+def test_advice_in_python_has_a_time_and_all_choices(photos: Path) -> None:
+    advice = advise(find_images(photos), "cpu", "small")
+    assert advice.seconds > 0
+    assert [choice.name for choice in advice.choices] == ["neighbors", "epochs", "batch_size", "backbone"]
