@@ -18,6 +18,7 @@ from selftaught.errors import SelftaughtError, printable
 from selftaught.files import open_regular, write_atomically
 from selftaught.parallel import run_on_first
 from selftaught.run_folder import CHECKPOINT, PARTIAL
+from selftaught.training.optimizer import AVERAGES
 
 FORMAT = 2
 LISTS, SEPARATOR = ("files", "labeled"), "\0"
@@ -149,13 +150,12 @@ def _read_state(saved: dict[str, Any]) -> TrainState:
 
 def restore_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
     """Give an optimizer a saved state, which must be that of one with the same options and parameters."""
-    groups = [{**group} for group in optimizer.param_groups]
-    for own, other in zip(groups, saved["param_groups"], strict=True):
-        if any(other[name] != own[name] for name in own if name not in ("params", "lr")):
+    for own, other in zip(optimizer.state_dict()["param_groups"], saved["param_groups"], strict=True):
+        if any(type(other[name]) is not type(own[name]) or other[name] != own[name] for name in own if name != "lr"):
             raise ValueError("other options")
-    shapes = [tuple(p.shape) for group in groups for p in group["params"]]
+    shapes = [tuple(p.shape) for group in optimizer.param_groups for p in group["params"]]
     for number, state in saved["state"].items():
-        tensors = [value for name, value in state.items() if name != "step"]
+        tensors = [state[name] for name in AVERAGES]
         if not isinstance(state["step"], int) or any(tuple(t.shape) != shapes[number] for t in tensors):
             raise ValueError("averages of other parameters")
     optimizer.load_state_dict(dict(saved))
