@@ -373,6 +373,42 @@ def advise(
 
 
 @app.command()
+def explore(
+    what: Annotated[
+        Path, typer.Argument(help="A run, a backbone's name, or an index, which is there at once.", metavar="RUN|INDEX")
+    ],
+    images: Annotated[
+        str | None,
+        typer.Argument(help="A folder of images, or tar shards. With an index: where its photos are, if they moved."),
+    ] = None,
+    before: Annotated[
+        bool,
+        typer.Option("--before", help="Also embed with the backbone as it was before training, to switch between."),
+    ] = False,
+    port: Annotated[int, typer.Option(help="0 takes a free one.", min=0, max=65535)] = 0,
+    selections: Annotated[Path, typer.Option(help="Where folders of links to selected photos are made.")] = Path(
+        "selections"
+    ),
+    browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    device: Device = "auto",
+    allow_skipped: AllowSkipped = False,
+) -> None:
+    """Look around in a collection: a local page with a map of all photos, their neighbors, and selections."""
+    from selftaught.cli.explore import explore as show
+
+    show(
+        what,
+        images,
+        before=before,
+        port=port,
+        selections=selections,
+        browser=browser,
+        device=device,
+        allow_skipped=allow_skipped,
+    )
+
+
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Where to put everything; must be new or empty.")] = Path("demo"),
     seed: Annotated[int, typer.Option(help="Seed of the network and the training.", min=0, max=2**63 - 1)] = 0,

@@ -100,7 +100,7 @@ class Table:
 
     def vectors(self) -> Tensor:
         """All vectors, n×dim."""
-        return self._matrix(self.column("vector"))
+        return self.matrix(self.column("vector"))
 
     def take(self, positions: Sequence[int], *names: str) -> pa.Table:
         """Some columns of the rows at these positions."""
@@ -109,7 +109,7 @@ class Table:
 
     def take_vectors(self, positions: Sequence[int]) -> tuple[list[str], Tensor]:
         found = self.take(positions, "path", "vector")
-        return list(map(as_path, found["path"].to_pylist())), self._matrix(found)
+        return list(map(as_path, found["path"].to_pylist())), self.matrix(found)
 
     def nearest(self, queries: Tensor, k: int, *, exact: bool = False) -> list[list[tuple[str, str, float]]]:
         """For each query (path, root, distance) of the k nearest rows, nearest first."""
@@ -146,7 +146,8 @@ class Table:
             self._table.optimize(cleanup_older_than=timedelta(0))
         return build
 
-    def _matrix(self, found: pa.Table) -> Tensor:
+    def matrix(self, found: pa.Table) -> Tensor:
+        """The vectors of rows that were read, n×dim."""
         parts = [np.asarray(part.flatten(), dtype=np.float32) for part in found["vector"].chunks]
         return torch.from_numpy(np.concatenate([*parts, np.empty(0, np.float32)]).reshape(-1, self.about.dim))
 

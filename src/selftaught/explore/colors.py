@@ -1,0 +1,41 @@
+"""What points may be colored by: one value per photo."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from selftaught.explore.exhibit import Exhibit
+from selftaught.learners.kmeans import kmeans
+from selftaught.retrieval import choose_search
+
+KINDS = ("folder", "cluster", "date", "distance")
+CLUSTERS = 20
+"""As many groups as a person can tell apart by color."""
+
+
+def color_by(exhibit: Exhibit, kind: str, version: int) -> dict[str, Any]:
+    """Classes (names, and for each photo the number of its class) or numbers (-1 where there is none)."""
+    vectors = exhibit.versions[version].vectors
+    if kind == "folder":
+        folders = [exhibit.folder(number) for number in range(len(exhibit))]
+        names = sorted(set(folders))
+        numbers = {name: number for number, name in enumerate(names)}
+        return {"names": [name or "·" for name in names], "values": [numbers[folder] for folder in folders]}
+    if kind == "cluster":
+        count = max(1, min(CLUSTERS, round((len(vectors) / 2) ** 0.5)))
+        _, clusters = kmeans(vectors, count, torch.Generator().manual_seed(0))
+        by_size = clusters.bincount(minlength=count).argsort(descending=True).argsort()
+        return {"names": [f"cluster {n + 1}" for n in range(count)], "values": by_size[clusters].tolist()}
+    if kind == "date":
+        return {"unit": "date", "values": [exhibit.date(number) for number in range(len(exhibit))]}
+    return {"unit": "distance", "values": nearest_distances(vectors).tolist()}
+
+
+def nearest_distances(vectors: Tensor) -> Tensor:
+    """The distance of each photo to its nearest neighbor; -1 if it is alone."""
+    if len(vectors) < 2:
+        return torch.full((len(vectors),), -1.0)
+    search, _ = choose_search("auto", len(vectors), vectors.device)
+    distances, _ = search(vectors, vectors, 1, exclude=torch.arange(len(vectors)))
+    return distances[:, 0]

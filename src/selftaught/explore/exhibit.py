@@ -1,0 +1,115 @@
+"""What the page shows: photos by number, and their vectors by one model or several."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from PIL import Image
+from torch import Tensor
+
+from selftaught.data import ImageFolder, open_image
+from selftaught.data.tar_index import Member
+from selftaught.embedder import Embedder
+from selftaught.errors import ImageError
+from selftaught.index import Index
+from selftaught.index.collection import locate
+from selftaught.index.table import as_path
+from selftaught.index.thumbnails import shrink
+
+PHOTO_SIDE = 1600
+"""Long side of the largest picture that is sent."""
+EXIF, TAKEN = 0x8769, 36867
+
+
+@dataclass(frozen=True)
+class Version:
+    """The photos as one model sees them: its name for a person, and n×d vectors."""
+
+    name: str
+    embedder: Embedder
+    vectors: Tensor
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """Photos that may be shown, and nothing else: the page asks for them by number only."""
+
+    names: tuple[str, ...]
+    """Relative to the folder they were found in."""
+    paths: tuple[str, ...]
+    """What ``open_image`` reads."""
+    versions: tuple[Version, ...]
+    small: Callable[[int], bytes] | None = None
+    """Thumbnails that are at hand."""
+    real: tuple[str, ...] = field(default=(), repr=False)
+    """Where each path led at the start: a link that is changed later leads nowhere."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def folder(self, number: int) -> str:
+        return os.path.dirname(self.names[number])  # noqa: PTH120
+
+    def thumbnail(self, number: int) -> bytes:
+        """A small JPEG."""
+        if self.small is not None and (content := self.small(number)):
+            return content
+        return shrink(self._open(number, 128))
+
+    def photo(self, number: int) -> bytes:
+        """A large JPEG, drawn anew: no byte of the file itself is ever sent."""
+        return shrink(self._open(number, PHOTO_SIDE), PHOTO_SIDE)
+
+    def date(self, number: int) -> float:
+        """When a photo was taken by its own account, or else when its file was changed, in seconds; -1 if unknown."""
+        path = self.paths[number]
+        try:
+            with Image.open(path) as image:
+                taken = str(image.getexif().get_ifd(EXIF).get(TAKEN, ""))
+            return datetime.strptime(taken, "%Y:%m:%d %H:%M:%S").timestamp()
+        except Exception:  # nothing in a stranger's metadata is worth an error
+            place = path.archive if isinstance(path, Member) else path
+            return os.path.getmtime(place) if os.path.exists(place) else -1.0  # noqa: PTH110, PTH204
+
+    def _open(self, number: int, least: int) -> Image.Image:
+        path = self.paths[number]
+        if _real_path(path) != self.real[number]:
+            raise ImageError("the file is no longer where it was")
+        return open_image(path, least)
+
+
+def exhibit_folder(images: ImageFolder, versions: Sequence[Version]) -> Exhibit:
+    """The images of a folder."""
+    paths = tuple(images.path(number) for number in range(len(images)))
+    return Exhibit(images.files, paths, tuple(versions), real=_real_paths(paths))
+
+
+def exhibit_index(index: Index, moved: Path | None = None) -> Exhibit:
+    """The images of an index, with its thumbnails."""
+    rows = index.table.column("path", "root", "thumbnail", "vector")
+    pairs = list(zip(*(map(as_path, rows[name].to_pylist()) for name in ("path", "root")), strict=True))
+    paths = tuple(str(locate(path, root, moved)) for path, root in pairs)
+    names = tuple(os.path.relpath(path, root) for path, root in pairs)
+    column = rows["thumbnail"]
+    version = Version(f"index {index.folder.name}", index.embedder, index.table.matrix(rows))
+    return Exhibit(names, paths, (version,), lambda number: column[number].as_py(), _real_paths(paths))
+
+
+def _real_paths(paths: Sequence[str]) -> tuple[str, ...]:
+    """Where paths lead, with each folder looked at once."""
+    folders: dict[str, str] = {}
+
+    def real(path: str) -> str:
+        folder, name = os.path.split(path)
+        if folder not in folders:
+            folders[folder] = os.path.realpath(folder)
+        plain = os.path.join(folders[folder], name)  # noqa: PTH118
+        return os.path.realpath(path) if os.path.islink(path) else plain  # noqa: PTH114
+
+    return tuple(map(real, paths))
+
+
+def _real_path(path: str) -> str:
+    return os.path.realpath(path)

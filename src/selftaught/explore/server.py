@@ -1,0 +1,50 @@
+"""The page on an address of this machine, until Ctrl-C."""
+
+import secrets
+import socket
+from pathlib import Path
+
+from selftaught.errors import UsageError
+from selftaught.explore.exhibit import Exhibit
+
+
+def serve(exhibit: Exhibit, port: int, selections: Path, *, browser: bool = False) -> None:
+    """Show an exhibit at 127.0.0.1, which other machines do not reach; ``port`` 0 takes a free one."""
+    check_installed()
+    import uvicorn
+
+    from selftaught.explore.app import make_app
+    from selftaught.explore.maps import Maps
+
+    try:
+        place = socket.create_server(("127.0.0.1", port))
+    except (OSError, OverflowError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "there is no such port"
+        raise UsageError(f"port {port} cannot be used: {reason}; choose another by --port") from None
+    token = secrets.token_urlsafe(16)
+    maps = Maps([version.vectors for version in exhibit.versions])
+    app = make_app(exhibit, maps, token, selections)
+    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
+    address = f"http://127.0.0.1:{place.getsockname()[1]}/{token}/"
+    print(f"{len(exhibit)} photos to explore: {address}\n(only from this machine; Ctrl-C ends it)", flush=True)
+    maps.start()
+    if browser:
+        import webbrowser
+
+        webbrowser.open(address)
+    try:
+        uvicorn.Server(config).run(sockets=[place])
+    except KeyboardInterrupt:  # the way to end it
+        pass
+    finally:
+        maps.stop()
+
+
+def check_installed() -> None:
+    try:
+        import openTSNE
+        import starlette
+        import uvicorn
+    except ImportError:
+        raise UsageError("exploring needs a few parts more: pip install 'selftaught[explore]'") from None
+    del openTSNE, starlette, uvicorn

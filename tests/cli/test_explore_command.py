@@ -1,0 +1,67 @@
+"""selftaught explore: an address with a token, until Ctrl-C."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from conftest import Call
+
+pytest.importorskip("uvicorn")
+pytest.importorskip("openTSNE")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+def test_it_answers_a_hundred_at_once_on_this_machine_only_and_ends_well(run: Path, photos: Path) -> None:
+    words = [sys.executable, "-m", "selftaught", "explore", str(run), str(photos), "--before"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.fullmatch(r"24 photos to explore: (http://127\.0\.0\.1:\d+)/([\w-]{22})/\n", line)
+        assert found, line
+        place, token = found.groups()
+
+        def get(path: str) -> int:
+            try:
+                with urllib.request.urlopen(place + path, timeout=60) as answer:
+                    return len(answer.read()) and answer.status
+            except urllib.error.HTTPError as error:
+                return error.code
+
+        paths = ["/", "/api/collection", "/api/map/1", "/photo/3", "/thumbnail/5", "/api/neighbors/0/2", "/photo/24"]
+        with ThreadPoolExecutor(100) as pool:
+            codes = list(pool.map(get, [f"/{token}{paths[number % 7]}" for number in range(100)]))
+        assert codes == [404 if number % 7 == 6 else 200 for number in range(100)]
+        assert get("/") == get("/photo/3") == get(f"/{token}x/photo/3") == 403
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+
+
+def test_misuse_is_one_sentence(
+    call: Call, run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        cases: list[tuple[list[object], str]] = [
+            (["explore", run], "is a model: name the folder of images"),
+            (["explore", tmp_path / "gone", photos], "there is no run"),
+            (["explore", run, tmp_path / "gone"], "there is no folder"),
+            (["explore", "small", photos, "--before"], "was not trained: leave --before out"),
+            (["explore", run, photos, "--port", port], f"port {port} cannot be used"),
+        ]
+        for words, message in cases:
+            code, _, error = call(*words)
+            assert (code, message in error) == (2, True), (words, error)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    code, _, error = call("explore", run, photos)
+    assert (code, error) == (2, "selftaught: exploring needs a few parts more: pip install 'selftaught[explore]'\n")
