@@ -111,7 +111,7 @@ class Pieces:
         reader = self._reader()
         quiet, compiled = Reporter(quiet=True), self.device.type == "cuda"
         try:
-            measurements = Evaluation(learner, self.fabric, reader, quiet, Interrupts(), 0, labeled)
+            measurements = Evaluation(learner, self.fabric, reader, quiet, Interrupts(), self.settings, labeled)
             measurements.compiled = compiled
             heads = measurements.training_set(self.images)
 
@@ -123,7 +123,7 @@ class Pieces:
                 "signals": self._timed(lambda: measurements.signals(self.images, heads, None), 1),
             }
             if labeled is not None:
-                taken["evaluation"] = self._timed(measurements.scores, 1)
+                taken["evaluation"] = self._timed(lambda: measurements.scores(heads), 1)
         finally:
             reader.close()
         return taken

@@ -41,7 +41,7 @@ from selftaught.model_files import (
     describe,
     read_description,
 )
-from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, build_backbone, fit_whitening, is_backbone
+from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, build_backbone, is_backbone, whitened_layer
 
 __all__ = ["BATCH_SIZE", "DESCRIPTION", "SCALES", "Embedder", "ImageLike", "choose_device", "describe"]
 
@@ -100,7 +100,7 @@ class Embedder:
             return cls.plain(str(run), device).seeing(size, mirror, scales)
         folder = check_folder(run)
         if not (folder / DESCRIPTION).exists():
-            from selftaught.training.model import load_unfinished  # which imports this
+            from selftaught.training.unfinished import load_unfinished  # which imports this
 
             unfinished = load_unfinished(folder, backbone)
             unfinished.network.to(choose_device(device))
@@ -166,16 +166,11 @@ class Embedder:
         every = -(-len(paths) // WHITENED_ON)
         features, _ = raw.seeing(mirror=False, scales=1).encode_files(paths[::every], advance=advance)
         try:
-            weight, bias = fit_whitening(features, dim or self.dim)
+            layer = whitened_layer(features, dim or self.dim, head if isinstance(head, nn.Linear) else None)
         except ValueError as error:
             raise SelftaughtError(f"these images cannot be whitened on: {error}") from None
-        if isinstance(head, nn.Linear):
-            inner, shift = head.weight.detach().cpu(), head.bias.detach().cpu()
-            weight, bias = weight @ inner, weight @ shift + bias
-        layer = nn.Linear(weight.shape[1], len(weight))
-        layer.load_state_dict({"weight": weight, "bias": bias})
         network = EmbeddingNetwork(self.network.encoder, {"f": layer.to(self.device)}, normalize=True)
-        changes = {"head": "linear", "metric": "cosine", "dim": len(weight), "whitened": self.identity}
+        changes = {"head": "linear", "metric": "cosine", "dim": layer.out_features, "whitened": self.identity}
         return Embedder(network, self.description | changes)
 
     @property

@@ -48,7 +48,7 @@ class Settings:
     """"auto" (pretrained), "none", or a safetensors, PyTorch or .npz file."""
     dim: Count = 512
     """Size of the embedding."""
-    epochs: Annotated[int, Within(0)] = 90
+    epochs: Annotated[int | None, Within(0)] = 90
     batch_size: MaybeCount = None
     """Images in a batch; each is seen in two views."""
     neighbors: Annotated[int, Within(2)] = 5
@@ -58,6 +58,13 @@ class Settings:
     head_lr: Positive = 1e-4
     weight_decay: Annotated[float, Within(0)] = 1e-2
     schedule: Literal["cosine", "constant"] = "cosine"
+    deliver: Literal["f", "whitened"] = "f"
+    """The finished model: the head f as it was trained (the paper), or the widest trained head half-whitened to ``dim``
+    dimensions on the training images and compared by cosine; the backbone as it was is served where that is better."""
+    use_scale: Positive = 1.0
+    """The size at which the finished model sees images, in units of the crop that it is trained with."""
+    use_size: MaybeCount = None
+    """The same in pixels."""
     supervised_epochs: Count = 30
     """Epochs of the supervised stage, in semi-supervised training."""
     freeze_batch_norm: bool | None = None
@@ -103,6 +110,13 @@ def setting_kinds(kind: type[Settings]) -> Mapping[str, Any]:
 
 
 RECIPES: dict[str, dict[str, Any]] = {
+    "best": {
+        "epochs": None,
+        "momentum": None,
+        "crop_scale": (0.4, 1.0),
+        "deliver": "whitened",
+        "use_scale": 9 / 7,
+    },
     "official": {},
     "paper": {
         "reduction": "samples",
@@ -125,9 +139,9 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
     "semi": {"sigma": 2.0, "momentum": 0.9999, "freeze_batch_norm": True},
 }
-"""What each recipe changes in the defaults. "official" is what the authors ran on CUB and Cars, "paper" what the
-text says, "sop" their settings for products with few photos each, "scratch" those for training without weights,
-"semi" those of the second stage of semi-supervised training."""
+"""What each recipe changes in the defaults. "best" is what was found best on photos (docs/best.md), "official" what the
+authors ran on CUB and Cars, "paper" what the text says, "sop" their settings for products with few photos each,
+"scratch" those for training without weights, "semi" those of the second stage of semi-supervised training."""
 
 
 def parse_value(name: str, text: str, kind: Any) -> Any:

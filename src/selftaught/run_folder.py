@@ -28,6 +28,10 @@ SKIPPED = "skipped.csv"
 FEATURES = "features"
 """Features of a backbone that does not learn, until the run is finished."""
 SNAPSHOTS = "snapshots"
+MODELS = "models.json"
+"""What was measured of the trained model and of the untrained ones."""
+FLOOR, TRAINED = "floor", "trained"
+"""Folders of the best untrained model, and of the trained one where the untrained is served."""
 SUPERVISED = "supervised"
 """The run folder of the first stage of a semi-supervised run."""
 
@@ -127,6 +131,16 @@ def is_finished(run: Path) -> bool:
     except (SelftaughtError, ValueError, RecursionError):
         return False
     return isinstance(description, dict) and bool(description.get("finished", True))
+
+
+def read_models(run: Path) -> dict[str, Any] | None:
+    """What was measured of a run's untrained models; None if there is nothing, or it is damaged."""
+    try:
+        models = json.loads(read_file(run / MODELS))
+        float(models["models"][models["floor"]]["found_again"])
+    except (SelftaughtError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return dict(models)
 
 
 def has_begun(run: Path) -> bool:

@@ -17,7 +17,8 @@ from selftaught.training import loop as loop_module
 from selftaught.training.checkpoint import load_checkpoint
 
 pytest.importorskip("pytorch_metric_learning")
-SEMI: dict[str, Any] = TINY | {"epochs": 2, "supervised_epochs": 2, "freeze_batch_norm": False, "quiet": True}
+SEMI: dict[str, Any] = TINY | {"recipe": "semi", "epochs": 2, "supervised_epochs": 2, "quiet": True}
+SEMI |= {"freeze_batch_norm": False}
 
 
 @pytest.fixture(scope="module")

@@ -72,8 +72,8 @@ def train(
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="official (as the authors ran it), paper (as the text has it), sop (few photos of a thing), scratch, "
-            "semi (for --labeled). (default: official, or semi)"
+            help="best (what was found best on photos), official (as the authors ran it), paper (as the text has it), "
+            "sop (few photos of a thing), scratch, semi (for --labeled). (default: best, or semi)"
         ),
     ] = None,
     method: Annotated[
@@ -103,7 +103,16 @@ def train(
         ),
     ] = None,
     dim: Annotated[int | None, typer.Option(help="Size of the embedding. (default: 512)")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the images. (default: 90)")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the images. (default: up to 30, fewer without a GPU)")
+    ] = None,
+    use_size: Annotated[
+        int | None,
+        typer.Option(
+            help="Pixels at which the finished model sees images; time goes with its square. "
+            "(default: 9/7 of the crop it is trained with, 288 for 224)"
+        ),
+    ] = None,
     batch_size: Annotated[
         int | None,
         typer.Option(help="Images in a batch, each seen in two views. (default: 120, fewer for small folders)"),
@@ -148,6 +157,7 @@ def train(
         "train": trained,
         "dim": dim,
         "epochs": epochs,
+        "use_size": use_size,
         "batch_size": batch_size,
         "neighbors": neighbors,
         "lr": lr,

@@ -19,6 +19,7 @@ from selftaught.retrieval import nearest, score
 from selftaught.training import Reporter, duration, train
 
 SETTINGS: dict[str, Any] = {
+    "recipe": "official",
     "backbone": "small",
     "dim": 128,
     "epochs": 20,

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from selftaught.method import (
     random_batches,
 )
 from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
-from selftaught.recipes import Fraction, MaybeCount, Positive, Settings
+from selftaught.recipes import MaybeCount, Positive, Settings, Within
 from selftaught.retrieval import choose_search
 
 
@@ -29,8 +29,9 @@ class STMLSettings(Settings):
 
     sigma: Positive = 3.0
     delta: Positive = 1.0
-    momentum: Fraction = 0.999
-    """m of the teacher's moving average (Eq. 4)."""
+    momentum: Annotated[float | None, Within(0, 1)] = 0.999
+    """m of the teacher's moving average (Eq. 4); "auto" is 1 - 1/steps of the whole run, which leaves the teacher a
+    third of its start, however long the run is."""
     teacher_dim: MaybeCount = None
     """Size of g, the embedding of the teacher; by default that of the pooled feature."""
     teacher_update: Literal["before_step", "after_step"] = "before_step"
@@ -78,6 +79,7 @@ class STML(Learner):
             distill=settings.distill,
             relaxed=settings.relaxed,
         )
+        assert settings.momentum is not None
         self.momentum = settings.momentum
         self._average: MovingAverage | None = None
 

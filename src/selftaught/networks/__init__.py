@@ -14,15 +14,17 @@ from selftaught.networks.model import (
     HEADS,
     EmbeddingNetwork,
     Encoder,
+    Pooling,
     batch_norm_mlp,
     linear_head,
     mlp_head,
     parameter_groups,
+    pool,
     projector_head,
 )
 from selftaught.networks.preprocessing import Preprocessing
 from selftaught.networks.weights import OFFLINE_BACKBONE, hub_reachable, offline_weights
-from selftaught.networks.whitening import fit_whitening
+from selftaught.networks.whitening import fit_whitening, whitened_layer
 
 __all__ = [
     "HEADS",
@@ -31,6 +33,7 @@ __all__ = [
     "Backbone",
     "EmbeddingNetwork",
     "Encoder",
+    "Pooling",
     "Preprocessing",
     "batch_norm_mlp",
     "build_backbone",
@@ -42,8 +45,10 @@ __all__ = [
     "near_backbones",
     "offline_weights",
     "parameter_groups",
+    "pool",
     "projector_head",
     "weights_at_hand",
     "weights_on_disk",
+    "whitened_layer",
     "with_global_batch_norm",
 ]

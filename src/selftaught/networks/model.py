@@ -1,5 +1,6 @@
 """Backbone, pooling and heads."""
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -44,11 +45,18 @@ class Encoder(nn.Module):
         """uint8 n×3×H×W → n×features. Features n×features are handed on as they are."""
         if images.ndim == 2:
             return full_precision(images)
+        return pool(self.feature_map(images), self.pooling)
+
+    def feature_map(self, images: Tensor) -> Tensor:
+        """uint8 n×3×H×W → what the backbone gives, before pooling."""
         x = self.preprocessing(images).contiguous(memory_format=torch.channels_last)  # faster, on CPU and GPU alike
-        x = full_precision(self.backbone(x))
-        if x.ndim == 2:
-            return x
-        return x.mean((2, 3)) if self.pooling == "avg" else x.mean((2, 3)) + x.amax((2, 3))
+        return full_precision(self.backbone(x))
+
+    def pooled_by(self, pooling: Pooling) -> "Encoder":
+        """The same backbone, weights included, with another pooling."""
+        other = copy.copy(self)
+        other.pooling = pooling
+        return other
 
     def train(self, mode: bool = True) -> "Encoder":
         super().train(mode)
@@ -77,6 +85,13 @@ class Encoder(nn.Module):
         if pooled.ndim != 2:
             raise ValueError(f"the backbone gives features of {pooled.ndim} dimensions after pooling; two are needed")
         return int(pooled.shape[1])
+
+
+def pool(x: Tensor, pooling: Pooling) -> Tensor:
+    """n×C×H×W → n×C; vectors n×C are handed on as they are."""
+    if x.ndim == 2:
+        return x
+    return x.mean((2, 3)) if pooling == "avg" else x.mean((2, 3)) + x.amax((2, 3))
 
 
 class EmbeddingNetwork(nn.Module):

@@ -1,7 +1,7 @@
 """Whitening: a linear layer under which features vary alike in all directions."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 LEAST_VARIANCE = 1e-4
 """Directions with less than this share of the largest variance are noise, which whitening would make large."""
@@ -33,9 +33,10 @@ def fit_whitening(features: Tensor, dim: int, alpha: float = 0.5) -> tuple[Tenso
         raise ValueError(f"dim must be between 1 and the {features.shape[1]} features, but is {dim}")
     if not features.isfinite().all():
         raise ValueError("whitening cannot be fitted on features with infinite or undefined values")
-    blocks = features.detach().cpu().split(ROWS)
+    where = features.device if features.device.type == "cuda" else torch.device("cpu")  # mps has no float64
+    blocks = features.detach().to(where).split(ROWS)
     mean = torch.stack([block.double().sum(0) for block in blocks]).sum(0) / len(features)
-    covariance = torch.zeros(len(mean), len(mean), dtype=torch.float64)
+    covariance = torch.zeros(len(mean), len(mean), dtype=torch.float64, device=where)
     for block in blocks:
         centered = block.double() - mean
         covariance.addmm_(centered.T, centered)
@@ -49,3 +50,20 @@ def fit_whitening(features: Tensor, dim: int, alpha: float = 0.5) -> tuple[Tenso
     scale = torch.where(kept, variances / variances[kept].mean(), 1).pow(-alpha / 2) * kept
     weight = scale[:, None] * directions.T
     return weight.to(features), (-weight @ mean).to(features)
+
+
+def whitened_layer(features: Tensor, dim: int, after: nn.Linear | None = None) -> nn.Linear:
+    """The whitening of features as a layer, which also does the work of a layer before it.
+
+    Args:
+        features: n×F to fit on; what ``after`` gives, if it is given.
+        dim: outputs, fewer if there are fewer features.
+        after: a layer to fold into the result, so that both take the time of one.
+    """
+    weight, bias = fit_whitening(features, min(dim, features.shape[1]))
+    if after is not None:
+        first, shift = after.weight.detach().to(weight), after.bias.detach().to(weight)
+        weight, bias = weight @ first, weight @ shift + bias
+    layer = nn.Linear(weight.shape[1], len(weight), device=weight.device)
+    layer.load_state_dict({"weight": weight, "bias": bias})
+    return layer.requires_grad_(False)

@@ -62,8 +62,6 @@ def _panels(rows: Sequence[Mapping[str, float]]) -> list[Panel]:
         Panel("Contrastive loss", {"contrastive": ""}),
         Panel("Distillation loss", {"distillation": ""}),
         Panel("Effective rank – should not fall to 1", {"effective_rank": ""}, from_zero=True),
-        Panel("View agreement – should stay high", {"view_agreement": ""}, percent=True),
-        Panel("Neighbors kept – should rise", {"neighbors_kept": ""}, percent=True),
         Panel("Recall – should rise", {key: f"@{key[7:]}" for key in recalls}, percent=True),
         Panel("MAP@R, R-Precision – should rise", {"map@r": "MAP@R", "r_precision": "R-Prec."}, percent=True),
     ]

@@ -91,6 +91,7 @@ def _noted(missing: list[str]) -> Iterator[None]:
 
 
 def _work(settings: Settings, counts: Mapping[str, int]) -> int:
+    assert settings.epochs is not None
     if "labeled" not in counts:
         return settings.epochs * counts["images"]
     both = counts["labeled"] + counts["unlabeled"]

@@ -53,7 +53,9 @@ def run_jobs(request: Request, jobs: Sequence[Job], estimator: Estimator, report
 def _attempt(job: Job, request: Request, reporter: Reporter) -> None:
     forget_failure(job.folder)
     state = status(job.folder)
-    arguments = {"resume": job.folder} if state == "begun" else {"out": job.folder, **job.arguments}
+    arguments = (
+        {"resume": job.folder} if state == "begun" else {"out": job.folder, "recipe": "official", **job.arguments}
+    )
     try:
         if state != "finished":  # it may have failed only after that
             train(device=request.device, quiet=request.quick is not None, **arguments)

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from selftaught.data import CachedReader, DecodedCache, FileReader, ImageFolder, ImageReader, View, Views
 from selftaught.embedder import choose_device
-from selftaught.errors import printable
+from selftaught.errors import UsageError, printable
 from selftaught.learners import Learner, build_learner, change_settings
 from selftaught.networks import (
     Backbone,
@@ -72,6 +72,8 @@ class Parts:
     fabric: Fabric
     reader: ImageReader
     evaluation: Evaluation
+    survey: Evaluation
+    """The same with images, where ``evaluation`` is given their features only."""
     logbook: Logbook
     context: Context
 
@@ -89,6 +91,7 @@ def assemble(
         start = None if resumed or stage.starts_from is None else read_start(stage.starts_from)
         backbone = _choose_backbone(start.record if start else stage.record, requested, context.own, resumed or start)
         chosen, choices = resolve(requested, len(images.training), backbone, device)
+        backbone = _used_at(backbone, chosen)
         record = replace(
             stage.record,
             settings=chosen,
@@ -112,12 +115,13 @@ def assemble(
         fabric = make_fabric(device, chosen.precision)
         module, optimizer = fabric.setup(learner, make_optimizer(learner, chosen))
         learner.train()
+        survey = Evaluation(learner, fabric, reader, reporter, interrupts, chosen, images.evaluation)
         if frozen:
             features = FeatureReader(reader, encoder, stage.folder, images, chosen.seed, device, reporter, interrupts)
             if not resumed and start is None:
                 features.start(learner.network)
             reader = features
-        evaluation = Evaluation(learner, fabric, reader, reporter, interrupts, chosen.seed, images.evaluation, passes)
+        evaluation = Evaluation(learner, fabric, reader, reporter, interrupts, chosen, images.evaluation, passes)
         logbook = Logbook(stage.folder, record.tensorboard)
         yield Parts(
             stage.folder,
@@ -130,6 +134,7 @@ def assemble(
             fabric,
             reader,
             evaluation,
+            survey,
             logbook,
             context,
         )
@@ -145,6 +150,15 @@ def make_reader(chosen: Settings, inputs: Preprocessing, collection: Path, devic
         return FileReader(views, workers, device)
     assert chosen.cache_side is not None
     return CachedReader(views, chosen.cache_side, workers, device, DecodedCache(str(collection.absolute())))
+
+
+def _used_at(backbone: Backbone, chosen: Settings) -> Backbone:
+    """The backbone with the size at which its images are seen once it is trained."""
+    size = backbone.preprocessing.use_size if chosen.use_size is None else chosen.use_size
+    try:
+        return replace(backbone, preprocessing=replace(backbone.preprocessing, use_size=size))
+    except ValueError as error:
+        raise UsageError(f"use_size {size}: {error}") from None
 
 
 def make_optimizer(learner: Learner, settings: Settings) -> AdamP:

@@ -23,21 +23,34 @@ CACHE_SIDE = 1.5
 """Short side of a decoded image in units of a crop: a random crop of mean area is then about as large as its view."""
 COMPILE_FROM = 300_000
 """Images in all epochs from which on compiling saves more time than it takes."""
+EPOCHS, FEWEST_EPOCHS, MOST_STEPS = 30, 3, 3000
+"""How long a run is where nobody says it."""
+LEAST_MOMENTUM = 0.998
+"""In a short run the teacher stays near its start, which is what was tried."""
+VIEWS_ON_CPU = 20_000
+"""Random views of 224 pixels that a CPU is given by default: a quarter of an hour for a small network."""
 CLUSTERS = 100
 """About as many as the data sets CUB and Cars have classes; ours, as nothing is known of a folder without labels."""
 
 
 def resolve(settings: Settings, images: int, backbone: Backbone, device: torch.device) -> tuple[Settings, list[Choice]]:
     """Settings without anything left open, and the choices that were made."""
-    batch_norm = _batch_norm(settings, backbone)
+    batch_norm, batch_size = _batch_norm(settings, backbone), _batch_size(settings, images)
+    epochs = _epochs(settings, images, backbone, device)
     choices = [
         Choice("backbone", backbone.name, backbone.reason),
         Choice("crop", backbone.preprocessing.size, f"the input size of {backbone.name}"),
-        _batch_size(settings, images),
+        *_use_size(settings, backbone),
+        batch_size,
+        *epochs,
+        *_momentum(
+            replace(settings, batch_size=batch_size.value, epochs=epochs[0].value if epochs else settings.epochs),
+            images,
+        ),
         batch_norm,
         *_clusters(settings, images),
         _precision(settings, backbone, device),
-        *_compile(settings, images, device, batch_norm),
+        *_compile(replace(settings, epochs=epochs[0].value) if epochs else settings, images, device, batch_norm),
         *_search(settings, images, device),
         *_cache_side(settings, backbone),
         automatic_workers(settings),
@@ -65,6 +78,42 @@ def _batch_size(settings: Settings, images: int) -> Choice:
     if size == standard:
         return Choice("batch_size", size, f"{size // k} queries with {k} images each, as in the paper")
     return Choice("batch_size", size, f"less than the paper's {standard}, because there are only {images} images")
+
+
+def _use_size(settings: Settings, backbone: Backbone) -> list[Choice]:
+    inputs = backbone.preprocessing
+    if settings.use_size is not None:
+        return [Choice("use_size", settings.use_size, "as asked for")]
+    if settings.use_scale == 1 or inputs.fixed_size:
+        return []
+    larger = f"{settings.use_scale:.3g} times the crop, as random crops make things look larger than they are"
+    return [Choice("use_size", round(settings.use_scale * inputs.size), larger)]
+
+
+def _epochs(settings: Settings, images: int, backbone: Backbone, device: torch.device) -> list[Choice]:
+    if settings.epochs is not None:
+        return []
+    if device.type == "cuda" or settings.train == "heads":
+        most = max(FEWEST_EPOCHS, MOST_STEPS * BATCH_SIZE // images)
+        return [
+            Choice(
+                "epochs",
+                min(EPOCHS, most),
+                f"{EPOCHS}, or fewer for more than {MOST_STEPS * BATCH_SIZE // EPOCHS} images",
+            )
+        ]
+    views = VIEWS_ON_CPU * (224 / backbone.preprocessing.size) ** 2
+    epochs = min(EPOCHS, max(1, round(views / (2 * images))))
+    return [Choice("epochs", epochs, "short, because there is no GPU; --epochs 30 is what a GPU would be given")]
+
+
+def _momentum(settings: Settings, images: int) -> list[Choice]:
+    if not isinstance(settings, STMLSettings) or settings.momentum is not None:
+        return []
+    assert settings.batch_size is not None
+    assert settings.epochs is not None
+    steps = max(1, settings.epochs * (images // settings.batch_size))
+    return [Choice("momentum", max(LEAST_MOMENTUM, 1 - 1 / steps), f"by the number of steps, {steps}")]
 
 
 def _batch_norm(settings: Settings, backbone: Backbone) -> Choice:
@@ -118,6 +167,7 @@ def _compile(settings: Settings, images: int, device: torch.device, batch_norm: 
         return [Choice("compile", settings.compile, "as asked for")]
     if device.type != "cuda":
         return [Choice("compile", False, f"on this {device.type} device it gains little")]
+    assert settings.epochs is not None
     seen = settings.epochs * images
     long = seen >= COMPILE_FROM
     reason = f"{seen:,} images in all epochs, where it pays from {COMPILE_FROM:,} on"

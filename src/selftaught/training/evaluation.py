@@ -22,10 +22,12 @@ from selftaught.data import (
 from selftaught.errors import ImageError, SelftaughtError, printable
 from selftaught.learners import Learner
 from selftaught.parallel import all_gather_list, gather_rows, run_on_first, shard, world
+from selftaught.recipes import Settings
 from selftaught.retrieval import score
 from selftaught.training.interrupts import Interrupts
 from selftaught.training.label_free import effective_rank, neighbors_kept, probe_neighbors, probes_of, view_agreement
 from selftaught.training.progress import Reporter
+from selftaught.training.readout import fit_readout
 
 EMBEDDED_ON_GPU, EMBEDDED_ON_CPU = 256, 64
 """Images embedded at once."""
@@ -75,13 +77,13 @@ class Evaluation:
         reader: ImageReader,
         reporter: Reporter,
         interrupts: Interrupts,
-        seed: int,
+        settings: Settings,
         labeled: ImageFolder | None,
         passes: dict[View, FirstPass] | None = None,
     ) -> None:
         """``passes``: where passes are noted that may have to be made again, when unreadable images are left out."""
         self.learner, self.fabric, self.reader = learner, fabric, reader
-        self.reporter, self.interrupts, self.seed, self.labeled = reporter, interrupts, seed, labeled
+        self.reporter, self.interrupts, self.settings, self.labeled = reporter, interrupts, settings, labeled
         self.batch_size = EMBEDDED_ON_GPU if fabric.device.type == "cuda" else EMBEDDED_ON_CPU
         self.passes, self.compiled = passes, False
         """Whether the network is compiled, for batches of exactly that size."""
@@ -95,7 +97,7 @@ class Evaluation:
         self, images: ImageFolder, heads: dict[str, Tensor], before: Tensor | None
     ) -> tuple[dict[str, float], Tensor]:
         """The label-free signals, and the probes' neighbors to compare with after the next epoch."""
-        generator = torch.Generator().manual_seed(self.seed)
+        generator = torch.Generator().manual_seed(self.settings.seed)
         probes = torch.randperm(len(images), generator=generator)[: probes_of(len(images))]
         views = self._embed(images, probes.tolist(), "random", "looking at two views of each image")["f"]
         own = probes.to(self.fabric.device)
@@ -106,12 +108,17 @@ class Evaluation:
             row["neighbors_kept"] = neighbors_kept(before, now)
         return row, now
 
-    def scores(self) -> dict[str, float]:
-        """Retrieval metrics on the labeled images, as ``selftaught evaluate`` computes them; nothing without labels."""
+    def scores(self, training: dict[str, Tensor]) -> dict[str, float]:
+        """Retrieval metrics on the labeled images, as ``selftaught evaluate`` computes them; nothing without labels.
+
+        Args:
+            training: each head's embeddings of the training images, for a readout that is fitted on them.
+        """
         labeled = self.labeled
         if labeled is None:
             return {}
-        vectors = self._embed(labeled, range(len(labeled)), "center", "evaluating", exact=True)["f"][:, 0]
+        heads = self.embed(labeled, range(len(labeled)), "center", "evaluating")
+        vectors = fit_readout(self.learner, self.settings, training)(heads)
 
         def measure() -> dict[str, float]:
             try:
@@ -121,8 +128,20 @@ class Evaluation:
 
         return run_on_first(measure)
 
+    def embed(
+        self, images: ImageFolder, indices: Sequence[int], view: View, label: str, network: nn.Module | None = None
+    ) -> dict[str, Tensor]:
+        """Per head, images×d of one view of each, in full precision, as a finished model embeds."""
+        return {name: rows[:, 0] for name, rows in self._embed(images, indices, view, label, True, network).items()}
+
     def _embed(
-        self, images: ImageFolder, indices: Sequence[int], view: View, label: str, exact: bool = False
+        self,
+        images: ImageFolder,
+        indices: Sequence[int],
+        view: View,
+        label: str,
+        exact: bool = False,
+        network: nn.Module | None = None,
     ) -> dict[str, Tensor]:
         """Per head, images×views×d. ``exact``: in full precision, as a finished model embeds."""
         if self.passes and view in self.passes:
@@ -138,11 +157,13 @@ class Evaluation:
                     self.interrupts.check()
                 tell(more, "")
 
-            compiled = self.compiled and view == "squash"  # what is compiled is compiled for one size of input
+            compiled = (
+                self.compiled and view == "squash" and not exact
+            )  # what is compiled is compiled for one size of input
             stance = nullcontext() if compiled else torch.compiler.set_stance("force_eager")
             with stance, nullcontext() if exact else self.fabric.autocast():
                 batches = embed_files(
-                    self.learner.network,
+                    network or self.learner.network,
                     self.reader,
                     in_batches(self._requests(images, own, view), self.batch_size),
                     device=self.fabric.device,
@@ -168,4 +189,4 @@ class Evaluation:
 
     def _requests(self, images: ImageFolder, indices: Iterable[int], view: View) -> Iterator[ViewRequest]:
         for i in indices:
-            yield ViewRequest(images.path(i), view, view_seed(self.seed, i) if view == "random" else 0)
+            yield ViewRequest(images.path(i), view, view_seed(self.settings.seed, i) if view == "random" else 0)

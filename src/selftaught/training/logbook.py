@@ -89,13 +89,9 @@ def epoch_line(row: dict[str, float], epochs: int) -> str:
 
 
 def signals_line(row: dict[str, float]) -> str:
-    """The signals, and the scores if there are any."""
-    parts = [f"effective rank {row['effective_rank']:.1f}", f"view agreement {row['view_agreement']:.1%}"]
-    if "neighbors_kept" in row:
-        parts.append(f"neighbors kept {row['neighbors_kept']:.0%}")
-    if "recall@1" in row:
-        parts.append(f"Recall@1 {row['recall@1']:.1%}")
-    return ", ".join(parts)
+    """Whether the embedding is alive, and its scores if there are labels."""
+    scores = f", Recall@1 {row['recall@1']:.1%}" if "recall@1" in row else ""
+    return f"effective rank {row['effective_rank']:.1f}{scores}"
 
 
 def _lines(rows: list[dict[str, float]]) -> str:

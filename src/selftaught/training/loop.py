@@ -43,6 +43,8 @@ class Loop:
 
     def __init__(self, parts: Parts) -> None:
         self.parts, self.learner, self.settings = parts, parts.learner, parts.settings
+        assert parts.settings.epochs is not None
+        self.epochs = parts.settings.epochs
         self.rates = [group["lr"] for group in parts.optimizer.param_groups]
         self.saved_at = self.kept_at = time.monotonic()
 
@@ -50,7 +52,7 @@ class Loop:
         """The state before the first step."""
         evaluation, images = self.parts.evaluation, self.parts.images
         heads = evaluation.training_set(images)
-        scores = evaluation.scores()  # before the signals: by then all images are known to be readable
+        scores = evaluation.scores(heads)  # before the signals: by then all images are known to be readable
         start, probe = evaluation.signals(images, heads, None)
         if self.settings.search == "approximate":
             self._tell_recall(heads[self.learner.batch_head])
@@ -88,7 +90,7 @@ class Loop:
 
     def go(self, state: TrainState) -> None:
         """Train until the last epoch is done."""
-        steps, epochs = len(state.plan), self.settings.epochs
+        steps, epochs = len(state.plan), self.epochs
         done = state.epoch * steps + state.step
         try:
             work = self.parts.context.reporter.work("training", epochs * steps, done)
@@ -163,9 +165,9 @@ class Loop:
         problem = broadcast(symptom(state.start, row, len(images), self.learner.groups_images))
         if problem:
             raise self._collapse(state, problem)
-        epoch, last = state.epoch + 1, settings.epochs
+        epoch, last = state.epoch + 1, self.epochs
         if epoch % settings.eval_every == 0 or epoch == last:
-            row |= evaluation.scores()
+            row |= evaluation.scores(heads)
         self._keep_snapshot(epoch)
         plan = self._plan(heads, epoch) if epoch < last else state.plan
         # Nothing may come between these: up to here an interrupt leaves the state at the end of the last step.
@@ -199,14 +201,14 @@ class Loop:
             yield [ViewRequest(path(batch[position]), "random", seeds[position]) for position in shard(len(batch))]
 
     def _set_rates(self, epoch: int) -> None:
-        cosine = (1 + math.cos(math.pi * epoch / self.settings.epochs)) / 2
+        cosine = (1 + math.cos(math.pi * epoch / self.epochs)) / 2
         factor = cosine if self.settings.schedule == "cosine" else 1.0
         for group, rate in zip(self.parts.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
 
     def _keep_snapshot(self, epoch: int) -> None:
         every = self.settings.snapshots
-        if rank() == 0 and every and (epoch % every == 0 or epoch == self.settings.epochs):
+        if rank() == 0 and every and (epoch % every == 0 or epoch == self.epochs):
             write_snapshot(self.parts.folder, epoch, self.learner)
 
     def _keep(self, state: TrainState) -> None:
@@ -231,7 +233,7 @@ class Loop:
             (self.parts.folder / PARTIAL).unlink(missing_ok=True)
 
     def _word(self, state: TrainState, recent: "Readback", pace: float, images: float) -> str:
-        epochs = self.settings.epochs
+        epochs = self.epochs
         left = (epochs - state.epoch) * len(state.plan) - state.step
         seconds = left / pace + self.parts.logbook.seconds_beside_steps * (epochs - state.epoch)
         names = self.learner.loss_names[1:] or self.learner.loss_names  # the parts, where the whole has any
@@ -243,7 +245,7 @@ class Loop:
         )
 
     def _stopped(self, state: TrainState, how: str) -> Interrupted:
-        where = f"epoch {state.epoch + 1} of {self.settings.epochs}"
+        where = f"epoch {state.epoch + 1} of {self.epochs}"
         return Interrupted(f"stopped in {where} {how}; go on with: {self.parts.context.command}")
 
     def _check_finite(self, state: TrainState) -> None:

@@ -1,75 +1,135 @@
-"""From a trained learner to a model: at the end of a stage, or from the checkpoint of a run that is not finished."""
+"""The models of a stage: the floor that it starts from, and what it serves in the end."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-import torch
 from torch import nn
 
 from selftaught.embedder import Embedder, describe
-from selftaught.errors import SelftaughtError, UsageError, printable
-from selftaught.learners import Learner, build_learner
-from selftaught.networks import EmbeddingNetwork, Encoder, build_backbone
-from selftaught.parallel import rank
-from selftaught.run_folder import RunRecord, read_record
+from selftaught.files import read_file, write_atomically
+from selftaught.model_files import DESCRIPTION, WEIGHTS
+from selftaught.networks import EmbeddingNetwork, whitened_layer
+from selftaught.parallel import barrier, rank, run_on_first
+from selftaught.run_folder import FLOOR, MODELS, TRAINED, read_models
 from selftaught.training.assemble import Parts
-from selftaught.training.checkpoint import load_checkpoint
-from selftaught.training.semi_supervised import read_start
+from selftaught.training.floor import look, measure, measure_floors
+from selftaught.training.readout import fit_readout, whitened_head
+
+SLACK = 0.0005
+"""How much less surely a trained model may find images again and still be served: the noise of that signal."""
+
+
+def has_floor(parts: Parts) -> bool:
+    """Whether there is an untrained model to compare with: pretrained weights, and no labels to begin with."""
+    return bool(parts.record.pretrained) and parts.record.labeled is None
+
+
+def save_floor(parts: Parts) -> None:
+    """Measure and keep what the backbone gives before the first step."""
+    floors = measure_floors(parts.survey, parts.images, parts.settings.dim)
+    best, encoder = floors[0], parts.learner.network.encoder
+    head: nn.Module = nn.Identity() if best.layer is None else best.layer
+    dim = encoder.features if best.layer is None else best.layer.out_features
+    network = EmbeddingNetwork(encoder.pooled_by(best.pooling), {"f": head}, normalize=True)
+    kind = "none" if best.layer is None else "linear"
+    about = _describe(parts, dim=dim, head=kind, pooling=best.pooling, metric="cosine") | {"trained": False}
+    rows = {floor.name: floor.row for floor in floors}
+    if rank() == 0:
+        Embedder(network, about).save(parts.folder / FLOOR)
+        _write_models(parts.folder, {"floor": best.name, "models": rows})
+    for name, row in rows.items():
+        parts.context.reporter.say(f"without training, {name}: {words(row)}")
 
 
 def save_model(parts: Parts, finished: bool = True) -> Embedder:
-    """The model that a stage has learned, which is also written into its folder."""
-    embedder = _make_model(parts.record, parts.learner)
-    if not finished:
-        embedder.description["finished"] = False
-    if rank() == 0:
-        embedder.save(parts.folder)
-    return embedder
+    """The model that a stage serves, which is also written into its folder.
 
-
-def load_unfinished(run: Path, own: nn.Module | None = None) -> Embedder:
-    """The model of a run's last checkpoint, on the CPU; its description says which epoch that is."""
-    record, checkpoint = read_record(run), load_checkpoint(run)
-    if checkpoint is None:
-        raise UsageError(
-            f"there is no model in {printable(run)} yet, not even a checkpoint: selftaught train --resume "
-            f"{printable(run)}"
-        )
-    if own is None and record.own_backbone is not None:
-        raise UsageError(
-            f"the run {printable(run)} has a backbone of your own: load it with Embedder.load(run, backbone=module)"
-        )
-    settings, state = record.settings, checkpoint.state
-    assert settings is not None
-    assert record.backbone is not None
-    assert record.preprocessing is not None
-    try:
-        module = own if own is not None else build_backbone(record.backbone, "none").module
-        encoder = Encoder(module, record.preprocessing, bool(settings.freeze_batch_norm))
-        # What only training needs, such as a proxy for each class, is not taken from the checkpoint.
-        learner = build_learner(encoder, settings, len(state.files), torch.arange(len(state.files)) % 2)
-        learner.start_from(read_start(run).network)
-    except (RuntimeError, ValueError, KeyError, TypeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise SelftaughtError(f"{printable(checkpoint.file)} does not fit its run: {printable(reason)}") from None
-    embedder = _make_model(record, learner)
-    embedder.description |= {"finished": False, "epoch": state.epoch, "epochs": settings.epochs}
-    return embedder
-
-
-def _make_model(record: RunRecord, learner: Learner) -> Embedder:
-    network, settings = learner.network, record.settings
-    assert record.backbone is not None
-    assert settings is not None
-    description = describe(
-        backbone=record.backbone,
-        own_backbone=record.own_backbone is not None,
-        preprocessing=network.encoder.preprocessing,
+    That is the trained one, unless its recipe asks for the better one and images are found again less surely than
+    without training; the other one is kept beside it.
+    """
+    learner, settings, say = parts.learner, parts.settings, parts.context.reporter.say
+    wide, compared = whitened_head(learner, settings, len(parts.images)), finished and has_floor(parts)
+    seen = look(parts.survey, parts.images) if wide is not None or compared else None
+    network, pooling = learner.network, learner.network.encoder.pooling
+    about = _describe(
+        parts,
         dim=settings.dim,
         head=learner.head,
-        pooling=network.encoder.pooling,
+        pooling=pooling,
         metric="cosine" if network.normalize else "euclidean",
-        settings=asdict(settings),
     )
     served = EmbeddingNetwork(network.encoder, {"f": network.heads["f"]}, network.normalize)
-    return Embedder(served, description)
+    if wide is not None and seen is not None:
+        own = network.heads[wide]
+        assert isinstance(own, nn.Linear)
+        layer = whitened_layer(seen.center[wide], settings.dim, own)
+        served = EmbeddingNetwork(network.encoder, {"f": layer}, normalize=True)
+        about |= {"dim": layer.out_features, "head": "linear", "metric": "cosine"}
+    if not finished:
+        about["finished"] = False
+    embedder = Embedder(served, about)
+    if not compared or seen is None:
+        if rank() == 0:
+            embedder.save(parts.folder)
+        return embedder
+    row = measure(seen, fit_readout(learner, settings, seen.center), parts.survey)
+    models = run_on_first(lambda: read_models(parts.folder))
+    if rank() == 0 and models is not None:
+        _write_models(parts.folder, models | {"models": models["models"] | {"trained": row}})
+    worse = models is not None and row["found_again"] < models["models"][models["floor"]]["found_again"] - SLACK
+    if run_on_first(lambda: worse) and settings.deliver == "whitened":
+        if rank() == 0:
+            embedder.save(parts.folder / TRAINED)
+            _copy_model(parts.folder / FLOOR, parts.folder)
+        barrier()
+        embedder = Embedder.load(parts.folder, parts.fabric.device, parts.context.own)
+    elif rank() == 0:
+        embedder.save(parts.folder)
+    if models is not None:
+        say(give_verdict(models["models"], models["floor"], row, bool(worse) and settings.deliver == "whitened"))
+    return embedder
+
+
+def give_verdict(floors: Mapping[str, Mapping[str, float]], best: str, row: Mapping[str, float], served: bool) -> str:
+    """In words, whether training was worth it; ``served``: the floor is what the run serves."""
+    before, after = floors[best]["found_again"], row["found_again"]
+    if "recall@1" in row:
+        scores = ", ".join(f"{name} {floor['recall@1']:.1%}" for name, floor in floors.items())
+        gain = 100 * (row["recall@1"] - max(floor["recall@1"] for floor in floors.values()))
+        told = f"Recall@1 {row['recall@1']:.1%}; without training: {scores}; "
+        told += f"training gained {gain:.1f} points" if gain > 0 else f"training lost {-gain:.1f} points"
+    else:
+        told = f"images are found again at {after:.2%}, without training at {before:.2%}"
+        told += ": no sign that training did harm" if after >= before - SLACK else ": training made it worse"
+    return told + (
+        f"; so the untrained model ({best}) is served, and the trained one is in {TRAINED}/" if served else ""
+    )
+
+
+def words(row: Mapping[str, float]) -> str:
+    """What was measured of a model, in one line."""
+    scores = f", Recall@1 {row['recall@1']:.1%}, MAP@R {row['map@r']:.1%}" if "recall@1" in row else ""
+    return f"images found again {row['found_again']:.2%}{scores}"
+
+
+def _describe(parts: Parts, **about: Any) -> dict[str, Any]:
+    assert parts.record.backbone is not None
+    return describe(
+        backbone=parts.record.backbone,
+        own_backbone=parts.record.own_backbone is not None,
+        preprocessing=parts.learner.network.encoder.preprocessing,
+        settings=asdict(parts.settings),
+        **about,
+    )
+
+
+def _write_models(folder: Path, models: Mapping[str, Any]) -> None:
+    write_atomically(folder / MODELS, json.dumps(models, indent=2) + "\n")
+
+
+def _copy_model(source: Path, target: Path) -> None:
+    for name in (WEIGHTS, DESCRIPTION):
+        write_atomically(target / name, read_file(source / name))

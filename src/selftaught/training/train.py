@@ -37,7 +37,7 @@ from selftaught.training.images import class_numbers, list_images
 from selftaught.training.interrupts import Interrupts
 from selftaught.training.logbook import signals_line
 from selftaught.training.loop import Loop
-from selftaught.training.model import save_model
+from selftaught.training.model import has_floor, save_floor, save_model
 from selftaught.training.processes import check_device, ending, join_processes
 from selftaught.training.progress import Reporter
 from selftaught.training.semi_supervised import Stage, plan_stages
@@ -72,7 +72,8 @@ def train(
             semi-supervised: first with the labels (multi-similarity loss), then with STML on all images.
         out: the run folder to write (model, settings, metrics, curves, checkpoint); it must be new or empty.
         resume: instead of these, a run folder to go on with; its settings stay as they are.
-        recipe: "official" (default), "paper", "sop", "scratch" or "semi" (default with ``labeled``).
+        recipe: "best" (default), "official" (default for other methods than STML), "paper", "sop", "scratch" or "semi"
+            (default with ``labeled``).
         method: "stml" (default), another of :data:`selftaught.learners.METHODS`, one of another package, or a subclass
             of :class:`selftaught.learners.Learner` of your own.
         backbone: "auto", "small", "googlenet", "bn_inception", "torchvision.NAME", any timm name, or a module of your
@@ -151,7 +152,8 @@ def _start(
         )
     if (places["images"] is None and labeled is None) or out is None:
         raise UsageError("training needs a folder of images and an --out folder for the run, or --resume RUN")
-    requested = make_settings(recipe or ("official" if labeled is None else "semi"), **changes)
+    usual = "semi" if labeled is not None else "best" if changes.get("method", "stml") == "stml" else "official"
+    requested = make_settings(recipe or usual, **changes)
     if labeled is None and requested.method == "slade":
         raise UsageError("the method 'slade' needs --labeled and --unlabeled images")
     if labeled is not None and requested.method not in ("stml", "slade"):
@@ -228,6 +230,8 @@ def _train_parts(parts: Parts, checkpoint: Checkpoint | None) -> Embedder:
     parts.evaluation.passes = None
     if parts.reader.note:
         say(parts.reader.note)
+    if has_floor(parts) and not state.epoch and not state.step:
+        save_floor(parts)
     parts.logbook.resume(state)
     try:
         loop.go(state)

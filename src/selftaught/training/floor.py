@@ -1,0 +1,109 @@
+"""The floor: what the backbone gives without any training, measured beside what training makes of it.
+
+The center of an image and the whole of it, squashed, are two views that training never puts side by side. How surely
+one finds the other among all images is the one signal that told good runs from spoiled ones without labels
+(docs/best.md), so it decides which model a run serves.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from selftaught.data import ImageFolder
+from selftaught.networks import Encoder, Pooling, pool, whitened_layer
+from selftaught.retrieval import score
+from selftaught.training.evaluation import Evaluation
+from selftaught.training.readout import ENOUGH, Heads, Readout
+
+SAMPLE_ON_GPU, SAMPLE_ON_CPU = 10_000, 1_500
+"""Training images that models are measured on, and whitened on."""
+ROWS = 1024
+"""Queries that are compared with all images at once."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Embeddings of a sample of the training images, and of the labeled ones if there are any; n×d per head."""
+
+    center: Heads
+    whole: Heads
+    labeled: Heads | None
+
+
+class Pools(nn.Module):
+    """A backbone with both kinds of pooling, as two heads."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, images: Tensor) -> dict[str, Tensor]:
+        x = self.encoder.feature_map(images)
+        return {"avg": pool(x, "avg"), "avg+max": pool(x, "avg+max")}
+
+
+@dataclass(frozen=True)
+class Floor:
+    """A model without training: pooled features, whitened or as they are, and what was measured of it."""
+
+    name: str
+    pooling: Pooling
+    layer: nn.Linear | None
+    row: dict[str, float]
+
+
+def measure_floors(evaluation: Evaluation, images: ImageFolder, dim: int) -> list[Floor]:
+    """The models that the untrained backbone gives, the one that is best without looking at labels first."""
+    seen = look(evaluation, images, Pools(evaluation.learner.network.encoder))
+    kinds: list[tuple[str, Pooling, bool]] = [("plain backbone", "avg", False)]
+    if len(seen.center["avg"]) >= ENOUGH:
+        kinds += [("half-whitened", "avg", True), ("half-whitened, avg+max", "avg+max", True)]
+    floors = []
+    for name, pooling, whitened in kinds:
+        layer = whitened_layer(seen.center[pooling], dim) if whitened else None
+        floors.append(Floor(name, pooling, layer, measure(seen, _readout(pooling, layer), evaluation)))
+    return sorted(floors, key=lambda floor: -floor.row["found_again"])
+
+
+def look(evaluation: Evaluation, images: ImageFolder, network: nn.Module | None = None) -> Seen:
+    """What a network, by default the learner's, makes of the images that models are measured on."""
+    most = SAMPLE_ON_GPU if evaluation.fabric.device.type == "cuda" else SAMPLE_ON_CPU
+    sample = torch.linspace(0, len(images) - 1, min(most, len(images))).round().long().tolist()
+    center = evaluation.embed(images, sample, "center", "looking at the centers of images", network)
+    whole = evaluation.embed(images, sample, "squash", "looking at whole images", network)
+    labeled = evaluation.labeled
+    if labeled is None:
+        return Seen(center, whole, None)
+    return Seen(center, whole, evaluation.embed(labeled, range(len(labeled)), "center", "evaluating", network))
+
+
+def measure(seen: Seen, readout: Readout, evaluation: Evaluation) -> dict[str, float]:
+    """How surely images are found again and, with labels, the scores."""
+    row = {"found_again": find_again(readout(seen.center), readout(seen.whole))}
+    if seen.labeled is not None and evaluation.labeled is not None:
+        row |= score(readout(seen.labeled), evaluation.labeled.classes()).row()
+    return row
+
+
+def find_again(queries: Tensor, gallery: Tensor) -> float:
+    """The mean reciprocal rank at which row i of the queries finds row i of the gallery.
+
+    Example:
+        >>> import torch
+        >>> find_again(torch.tensor([[0.0], [1.0]]), torch.tensor([[0.1], [0.2]]))
+        1.0
+        >>> find_again(torch.tensor([[0.0], [1.0]]), torch.tensor([[0.2], [0.1]]))
+        0.5
+    """
+    ranks = []
+    for start in range(0, len(queries), ROWS):
+        distances = torch.cdist(queries[start : start + ROWS].float(), gallery.float())
+        own = distances.diagonal(start)[:, None]
+        ranks.append((distances < own).sum(1) + 1)
+    return float((1 / torch.cat(ranks)).mean())
+
+
+def _readout(pooling: Pooling, layer: nn.Linear | None) -> Readout:
+    return lambda heads: F.normalize(heads[pooling] if layer is None else layer(heads[pooling]))

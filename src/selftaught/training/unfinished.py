@@ -1,0 +1,59 @@
+"""The model of a run that is not finished, from its last checkpoint."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from selftaught.embedder import Embedder, describe
+from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.learners import build_learner
+from selftaught.networks import EmbeddingNetwork, Encoder, build_backbone
+from selftaught.run_folder import read_record
+from selftaught.training.checkpoint import load_checkpoint
+from selftaught.training.readout import whitened_head
+from selftaught.training.semi_supervised import read_start
+
+
+def load_unfinished(run: Path, own: nn.Module | None = None) -> Embedder:
+    """The model of a run's last checkpoint, on the CPU; its description says which epoch that is."""
+    record, checkpoint = read_record(run), load_checkpoint(run)
+    if checkpoint is None:
+        raise UsageError(
+            f"there is no model in {printable(run)} yet, not even a checkpoint: selftaught train --resume "
+            f"{printable(run)}"
+        )
+    if own is None and record.own_backbone is not None:
+        raise UsageError(
+            f"the run {printable(run)} has a backbone of your own: load it with Embedder.load(run, backbone=module)"
+        )
+    settings, state = record.settings, checkpoint.state
+    assert settings is not None
+    assert record.backbone is not None
+    assert record.preprocessing is not None
+    try:
+        module = own if own is not None else build_backbone(record.backbone, "none").module
+        encoder = Encoder(module, record.preprocessing, bool(settings.freeze_batch_norm))
+        # What only training needs, such as a proxy for each class, is not taken from the checkpoint.
+        learner = build_learner(encoder, settings, len(state.files), torch.arange(len(state.files)) % 2)
+        learner.start_from(read_start(run).network)
+    except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise SelftaughtError(f"{printable(checkpoint.file)} does not fit its run: {printable(reason)}") from None
+    network = learner.network
+    # The wide head as it is stands for the whitened one, which takes a look at all images.
+    wide = whitened_head(learner, settings, len(state.files))
+    head = network.heads[wide or "f"]
+    description = describe(
+        backbone=record.backbone,
+        own_backbone=record.own_backbone is not None,
+        preprocessing=record.preprocessing,
+        dim=head.out_features if isinstance(head, nn.Linear) else settings.dim,
+        head=learner.head,
+        pooling=encoder.pooling,
+        metric="cosine" if wide or network.normalize else "euclidean",
+        settings=asdict(settings),
+    )
+    description |= {"finished": False, "epoch": state.epoch, "epochs": settings.epochs}
+    return Embedder(EmbeddingNetwork(encoder, {"f": head}, bool(wide) or network.normalize), description)

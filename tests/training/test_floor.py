@@ -1,0 +1,154 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from conftest import draw_photos
+from selftaught import Embedder, train
+from selftaught.data import find_images
+from selftaught.networks import Preprocessing, fit_whitening, whitened_layer
+from selftaught.retrieval import score
+from selftaught.run_folder import read_models
+from selftaught.training import model
+from selftaught.training.floor import find_again
+from selftaught.training.model import give_verdict
+
+INPUTS = Preprocessing(size=32, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
+QUICK: dict[str, Any] = {"preprocessing": INPUTS, "dim": 6, "batch_size": 20, "workers": 0, "precision": "32-true"}
+
+
+def own_backbone() -> nn.Module:
+    """A network that counts as pretrained."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 16, 5, stride=4), nn.ReLU())
+
+
+@pytest.fixture(scope="session")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As many photos as whitening needs."""
+    return draw_photos(tmp_path_factory.mktemp("many"), classes=26, photos=8)
+
+
+@pytest.fixture(scope="session")
+def best_run(many: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("best") / "run"
+    train(many, out=folder, backbone=own_backbone(), eval=many, epochs=1, quiet=True, **QUICK)
+    return folder
+
+
+def encode(run: Path, photos: Path) -> Tensor:
+    images = find_images(photos)
+    return Embedder.load(run, "cpu", own_backbone()).encode([images.path(i) for i in range(len(images))])
+
+
+def test_an_image_is_found_again_by_its_rank_among_all() -> None:
+    gallery = torch.arange(4.0)[:, None]
+    assert find_again(gallery, gallery) == 1
+    assert find_again(gallery + torch.tensor([[0.0], [0.0], [0.0], [-1.2]]), gallery) == pytest.approx((3 + 1 / 3) / 4)
+
+
+def test_a_whitened_layer_does_the_work_of_the_layer_before_it() -> None:
+    torch.manual_seed(0)
+    head, features = nn.Linear(8, 7), torch.randn(50, 8)
+    weight, bias = fit_whitening(head(features).detach(), 5)
+    folded = whitened_layer(head(features).detach(), 5, head)
+    torch.testing.assert_close(folded(features), head(features) @ weight.T + bias, rtol=1e-4, atol=1e-5)
+
+
+def test_best_delivers_the_wide_head_half_whitened_and_used_at_a_larger_size(best_run: Path, many: Path) -> None:
+    about = json.loads((best_run / "model.json").read_text())
+    assert (about["metric"], about["head"], about["dim"], about["recipe"]) == ("cosine", "linear", 6, "best")
+    assert about["preprocessing"]["use_size"] == round(32 * 9 / 7)
+    vectors = encode(best_run, many)
+    torch.testing.assert_close(vectors.norm(dim=1), torch.ones(len(vectors)))
+    # Half-whitened on the very images it was trained on: deviations are those of half-whitened vectors before length 1.
+    raw = Embedder.load(best_run, "cpu", own_backbone()).network
+    raw.normalize = False
+    images = find_images(many)
+    z = Embedder(raw, about).encode([images.path(i) for i in range(len(images))])
+    covariance = (z - z.mean(0)).T @ (z - z.mean(0)) / (len(z) - 1)
+    off = covariance - covariance.diagonal().diag()
+    assert off.abs().max() < 1e-3 * covariance.diagonal().max()
+
+
+def test_models_json_has_the_floors_and_the_trained_model_with_the_scores_of_evaluate(
+    best_run: Path, many: Path
+) -> None:
+    models = json.loads((best_run / "models.json").read_text())
+    assert set(models["models"]) == {"plain backbone", "half-whitened", "half-whitened, avg+max", "trained"}
+    found = {name: row["found_again"] for name, row in models["models"].items() if name != "trained"}
+    assert models["floor"] == max(found, key=lambda name: found[name])
+    served = "trained" if not (best_run / "trained").exists() else models["floor"]
+    recall = score(encode(best_run, many), find_images(many).classes()).row()["recall@1"]
+    assert recall == pytest.approx(models["models"][served]["recall@1"], abs=0.01)
+
+
+def test_the_floor_is_a_model_of_the_untrained_backbone(best_run: Path) -> None:
+    floor = Embedder.load(best_run / "floor", "cpu", own_backbone())
+    untrained = own_backbone().state_dict()
+    for name, tensor in untrained.items():
+        assert torch.equal(floor.network.encoder.backbone.state_dict()[name], tensor)
+    assert floor.metric == "cosine"
+
+
+def test_the_floor_is_served_where_training_made_images_harder_to_find(
+    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(model, "measure", lambda *_: {"found_again": 0.0})
+    run = tmp_path / "run"
+    served = train(many, out=run, backbone=own_backbone(), epochs=1, **QUICK)
+    assert "training made it worse" in capsys.readouterr().err
+    assert served.identity == Embedder.load(run / "floor", "cpu", own_backbone()).identity
+    assert Embedder.load(run, "cpu", own_backbone()).identity == served.identity
+    assert Embedder.load(run / "trained", "cpu", own_backbone()).identity != served.identity
+
+
+def test_official_serves_its_head_f_whatever_the_floor_is(
+    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "measure", lambda *_: {"found_again": 0.0})
+    run = tmp_path / "run"
+    served = train(many, out=run, recipe="official", backbone=own_backbone(), epochs=1, quiet=True, **QUICK)
+    assert served.metric == "euclidean"
+    assert not (run / "trained").exists()
+    assert served.preprocessing.use_size == 32
+
+
+def test_few_images_are_not_whitened_on(photos: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    settings = QUICK | {"batch_size": 8, "neighbors": 2}
+    train(photos, out=run, backbone=own_backbone(), epochs=1, quiet=True, **settings)
+    trained = run / "trained" if (run / "trained").exists() else run
+    assert json.loads((trained / "model.json").read_text())["metric"] == "euclidean"
+    assert set(json.loads((run / "models.json").read_text())["models"]) == {"plain backbone", "trained"}
+
+
+@pytest.mark.parametrize("broken", ["", "[]", '{"floor": "x", "models": {}}', '{"floor": 1}'])
+def test_damaged_models_json_costs_the_comparison_and_nothing_else(best_run: Path, tmp_path: Path, broken: str) -> None:
+    (tmp_path / "models.json").write_text(broken)
+    assert read_models(tmp_path) is None
+    assert read_models(best_run) is not None
+
+
+def test_the_verdict_says_in_words_whether_training_was_worth_it() -> None:
+    floors = {"plain backbone": {"found_again": 0.98}, "half-whitened": {"found_again": 0.97}}
+    assert "no sign that training did harm" in give_verdict(floors, "plain backbone", {"found_again": 0.99}, False)
+    assert "training made it worse; so the untrained model" in give_verdict(
+        floors, "plain backbone", {"found_again": 0.9}, True
+    )
+    scored = {name: row | {"recall@1": 0.4} for name, row in floors.items()}
+    said = give_verdict(scored, "plain backbone", {"found_again": 0.99, "recall@1": 0.452}, False)
+    assert "Recall@1 45.2%" in said
+    assert "training gained 5.2 points" in said
+    assert "lost 10.0 points" in give_verdict(scored, "plain backbone", {"found_again": 0.99, "recall@1": 0.3}, False)
+
+
+def test_momentum_epochs_and_size_are_chosen_by_the_run(best_run: Path) -> None:
+    choices = {
+        choice["name"]: choice["value"] for choice in json.loads((best_run / "settings.json").read_text())["choices"]
+    }
+    assert choices["momentum"] == 0.998
+    assert choices["use_size"] == 41
