@@ -157,9 +157,8 @@ class Evaluation:
                     self.interrupts.check()
                 tell(more, "")
 
-            compiled = (
-                self.compiled and view == "squash" and not exact
-            )  # what is compiled is compiled for one size of input
+            # What is compiled is compiled for one size of input.
+            compiled = self.compiled and view == "squash" and not exact
             stance = nullcontext() if compiled else torch.compiler.set_stance("force_eager")
             with stance, nullcontext() if exact else self.fabric.autocast():
                 batches = embed_files(
@@ -175,9 +174,9 @@ class Evaluation:
         if self.passes is not None and view != "random" and world() == 1:
             lost = {i for i, _ in failures}
             read = [images.files[i] for i in indices if i not in lost]
-            network = {name: tensor.clone() for name, tensor in self.learner.network.state_dict().items()}
+            state = {name: tensor.clone() for name, tensor in self.learner.network.state_dict().items()}
             embeddings = {name: rows[:, None] for name, rows in heads.items()}
-            self.passes[view] = FirstPass({file: row for row, file in enumerate(read)}, embeddings, network)
+            self.passes[view] = FirstPass({file: row for row, file in enumerate(read)}, embeddings, state)
         skipped = all_gather_list([Skipped(images.files[own[i]], reason) for i, reason in failures])
         if skipped:
             raise Unreadable(images, skipped)
