@@ -100,7 +100,7 @@ class Embedder:
             return cls.plain(str(run), device).seeing(size, mirror, scales)
         folder = check_folder(run)
         if not (folder / DESCRIPTION).exists():
-            from selftaught.training.unfinished import load_unfinished  # which imports this
+            from selftaught.training import load_unfinished  # which imports this
 
             unfinished = load_unfinished(folder, backbone)
             unfinished.network.to(choose_device(device))

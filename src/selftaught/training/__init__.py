@@ -6,6 +6,7 @@ from selftaught.training.processes import launched
 from selftaught.training.progress import Reporter, duration
 from selftaught.training.snapshots import Snapshot, kept, load_snapshot
 from selftaught.training.train import train
+from selftaught.training.unfinished import load_unfinished
 
 __all__ = [
     "Interrupts",
@@ -15,6 +16,7 @@ __all__ = [
     "kept",
     "launched",
     "load_snapshot",
+    "load_unfinished",
     "resolve",
     "train",
 ]
