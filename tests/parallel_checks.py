@@ -33,6 +33,7 @@ from selftaught.parallel import (
     shard,
     world,
 )
+from selftaught.recipes import Settings
 from selftaught.training.evaluation import Evaluation
 from selftaught.training.interrupts import Interrupts
 from selftaught.training.processes import ending
@@ -160,7 +161,7 @@ def few_images() -> list[tuple[int, ...]]:
     learner.network = lambda images: {"f": images.float().mean((2, 3))}
     fabric: Any = SimpleNamespace(device=CPU, autocast=nullcontext)
     reader: Any = FewImages()
-    evaluation = Evaluation(learner, fabric, reader, Reporter(quiet=True), Interrupts(), 0, None)
+    evaluation = Evaluation(learner, fabric, reader, Reporter(quiet=True), Interrupts(), Settings(), None)
     folders = [ImageFolder(Path("nowhere"), tuple("abc"[:count])) for count in (1, 3)]
     return [tuple(evaluation.training_set(folder)["f"].shape) for folder in folders]
 

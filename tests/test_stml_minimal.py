@@ -117,7 +117,7 @@ def made_parts(learner: STML, settings: Any, folder: Path) -> Parts:
         optimizer=make_optimizer(learner, settings),
         fabric=fabric,
         reader=reader,
-        evaluation=Evaluation(learner, fabric, reader, quiet, interrupts, 0, None),
+        evaluation=Evaluation(learner, fabric, reader, quiet, interrupts, settings, None),
         logbook=Logbook(folder),
         context=SimpleNamespace(reporter=quiet, interrupts=interrupts, command=""),
     )
