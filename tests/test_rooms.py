@@ -13,6 +13,7 @@ FLOORS = (
     ("method", "networks", "data"),
     ("recipes", "report", "named_groups"),
     ("learners", "model_files"),
+    ("sharing",),
     ("embedder",),
     ("run_folder", "vectors"),
     ("training", "vector_log"),

@@ -16,7 +16,6 @@ from typing import Any, cast
 import numpy as np
 import torch
 from PIL import Image
-from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -32,16 +31,15 @@ from selftaught.data import (
     to_rgb,
 )
 from selftaught.errors import ImageError, SelftaughtError, UsageError, printable
-from selftaught.files import write_atomically
 from selftaught.model_files import (
     DESCRIPTION,
-    WEIGHTS,
     build_network,
     check_folder,
     describe,
     read_description,
 )
 from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, build_backbone, is_backbone, whitened_layer
+from selftaught.sharing import Shared, add_history, download, looks_like_repository, upload, write_shared
 
 __all__ = ["BATCH_SIZE", "DESCRIPTION", "SCALES", "Embedder", "ImageLike", "choose_device", "describe"]
 
@@ -89,7 +87,8 @@ class Embedder:
 
         Args:
             run: the folder that ``train`` wrote, finished or not; or a backbone's name: its pretrained features,
-                pooled by their average and compared by cosine, which is what a training must beat.
+                pooled by their average and compared by cosine, which is what a training must beat; or "user/name" on
+                the model hub.
             device: "auto" takes a GPU if there is one.
             backbone: the module a run was trained with, if it was your own; its weights are overwritten.
             size, mirror, scales: as in :meth:`seeing`; by default as the model was saved.
@@ -98,14 +97,14 @@ class Embedder:
             raise UsageError("the run's name is empty: give its folder, or a backbone's name")
         if backbone is None and not Path(run).exists() and is_backbone(str(run)):
             return cls.plain(str(run), device).seeing(size, mirror, scales)
-        folder = check_folder(run)
+        folder = download(str(run)) if looks_like_repository(str(run)) else check_folder(run)
         if not (folder / DESCRIPTION).exists():
             from selftaught.training import load_unfinished  # which imports this
 
             unfinished = load_unfinished(folder, backbone)
             unfinished.network.to(choose_device(device))
             return unfinished.seeing(size, mirror, scales)
-        description = read_description(folder)
+        description = add_history(read_description(folder), folder)
         network = build_network(folder, description, backbone)
         return cls(network.to(choose_device(device)), description).seeing(size, mirror, scales)
 
@@ -310,13 +309,20 @@ class Embedder:
             return F.normalize(first) @ F.normalize(second).T
         return -torch.cdist(first, second, compute_mode="donot_use_mm_for_euclid_dist")
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write ``model.safetensors`` and ``model.json``; an older pair there is replaced."""
-        place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
-        state = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
-        write_atomically(place / WEIGHTS, save(state, metadata={"format": "pt"}))
-        write_atomically(place / DESCRIPTION, json.dumps(self.description, indent=2) + "\n")
+    def save(self, folder: str | os.PathLike[str], *, license: str | None = None) -> Shared:  # noqa: A002
+        """Write a folder for others: weights, ``model.json``, a model card, and what timm and others need to load it.
+
+        Args:
+            license: of the model, as the hub names it, such as "apache-2.0"; for the card.
+
+        Returns:
+            Whether timm, transformers and sentence-transformers can load it, and how far their vectors are from these.
+        """
+        return write_shared(Path(folder), self.network, self.description, license)
+
+    def push_to_hub(self, repository: str, *, private: bool = True, license: str | None = None) -> str:  # noqa: A002
+        """Put what :meth:`save` writes on the model hub, as "user/name"; returns its address."""
+        return upload(lambda folder: self.save(folder, license=license), repository, private)
 
     def _encode(self, images: Iterable[ImageLike], batch_size: int) -> Iterator[Tensor]:
         """Batches of vectors; files in a row are read ahead, by processes if they are many."""

@@ -11,12 +11,21 @@ import safetensors
 import timm
 import torch
 import torchvision
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from torch import nn
 
 import selftaught
 from selftaught.errors import SelftaughtError, UsageError, printable, suggest
-from selftaught.networks import HEADS, EmbeddingNetwork, Encoder, Preprocessing, build_backbone, near_backbones
+from selftaught.files import write_atomically
+from selftaught.networks import (
+    HEADS,
+    EmbeddingNetwork,
+    Encoder,
+    Preprocessing,
+    build_backbone,
+    near_backbones,
+    own_names,
+)
 
 FORMAT = 1
 METRICS = ("euclidean", "cosine")
@@ -70,6 +79,14 @@ def describe(
     }
 
 
+def write_model(folder: Path, network: EmbeddingNetwork, description: dict[str, Any]) -> None:
+    """Write ``model.safetensors`` and ``model.json``; an older pair there is replaced."""
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
+    write_atomically(folder / WEIGHTS, save(state, metadata={"format": "pt"}))
+    write_atomically(folder / DESCRIPTION, json.dumps(description, indent=2) + "\n")
+
+
 def read_description(folder: Path) -> dict[str, Any]:
     """The description of the model in a folder, with all its values of the right kind."""
     file = folder / DESCRIPTION
@@ -115,7 +132,7 @@ def build_network(folder: Path, description: dict[str, Any], backbone: nn.Module
     try:
         if not file.is_file():
             raise OSError("no such file")
-        network.load_state_dict(load_file(file))
+        network.load_state_dict(own_names(load_file(file), network))
     except (OSError, safetensors.SafetensorError, RuntimeError, ValueError, KeyError) as error:
         raise SelftaughtError(f"cannot load {printable(file)}: {_line(error)}") from None
     check_finite(network, printable(file))

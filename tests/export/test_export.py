@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from conftest import Call
 from selftaught import Embedder
-from selftaught.data import Views
+from selftaught.data import Views, draw_photos
 from selftaught.errors import ImageError, SelftaughtError, UsageError
 from selftaught.export import Exported, check_target, export, exporting
-from selftaught.export.exporting import ImagesToVectors, draw_photos, open_some
+from selftaught.export.exporting import ImagesToVectors, open_some
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs selftaught[onnx]")
 pytest.importorskip("onnxscript", reason="needs selftaught[onnx]")

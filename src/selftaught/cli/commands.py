@@ -311,11 +311,14 @@ def export(
         Path | None,
         typer.Option("--torch", help="Write a program of torch.export, such as model.pt2.", metavar="FILE"),
     ] = None,
+    size: Size = None,
+    mirror: Mirror = False,
+    scales: Scales = None,
 ) -> None:
     """Write a model for other programs: uint8 images of any size in, vectors out, preprocessing inside."""
     from selftaught.cli.export import export_model
 
-    export_model(run, images, onnx, program)
+    export_model(ModelUse(run, "cpu", size, mirror, scales), images, onnx, program)
 
 
 @app.command()
@@ -416,6 +419,27 @@ def explore(
         device=device,
         allow_skipped=allow_skipped,
     )
+
+
+@app.command()
+def share(
+    run: Run,
+    out: Annotated[Path | None, typer.Option(help="Write the folder to share here.", metavar="FOLDER")] = None,
+    push: Annotated[
+        str | None, typer.Option(help="Instead, put it on the model hub under this name.", metavar="USER/NAME")
+    ] = None,
+    public: Annotated[bool, typer.Option("--public", help="With --push: for everyone to see.")] = False,
+    license: Annotated[  # noqa: A002
+        str | None, typer.Option(help="For the model card, as the hub names it: apache-2.0, cc-by-4.0, …", metavar="ID")
+    ] = None,
+    size: Size = None,
+    mirror: Mirror = False,
+    scales: Scales = None,
+) -> None:
+    """Write a model with its card for others, who can load it with timm and others too, or put it on the model hub."""
+    from selftaught.cli.share import share as write
+
+    write(ModelUse(run, "cpu", size, mirror, scales), out, push, public, license)
 
 
 @app.command()

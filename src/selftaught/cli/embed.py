@@ -16,7 +16,7 @@ from selftaught.data import ImageFolder, Skipped, identity, open_images, skipped
 from selftaught.embedder import BATCH_SIZE, Embedder
 from selftaught.errors import ImageError, Interrupted, SelftaughtError, UsageError, printable
 from selftaught.files import lock_output, write_atomically
-from selftaught.model_files import DESCRIPTION
+from selftaught.model_files import DESCRIPTION, write_model
 from selftaught.training import Interrupts, Reporter
 from selftaught.vector_log import Known, VectorLog
 from selftaught.vectors import (
@@ -123,7 +123,7 @@ def _whitened(use: ModelUse, images: ImageFolder, out: Path, reporter: Reporter)
             raise UsageError(f"{printable(place)} was whitened from another model: delete it, or give another --out")
         return kept
     whitened = whiten(base, images, reporter)
-    whitened.save(place)
+    write_model(place, whitened.network, whitened.description)
     reporter.say(f"whitened model: {printable(place)}; search these vectors with it")
     return whitened
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from selftaught.cli.options import ModelUse
 from selftaught.data import open_images
 from selftaught.embedder import Embedder
 from selftaught.errors import UsageError, printable
@@ -10,7 +11,7 @@ from selftaught.training import Reporter
 from selftaught.vectors import check_folder_of
 
 
-def export_model(run: str, images: str | None, onnx: Path | None, program: Path | None) -> None:
+def export_model(use: ModelUse, images: str | None, onnx: Path | None, program: Path | None) -> None:
     paths = []
     for path, option, ending in ((onnx, "--onnx", ".onnx"), (program, "--torch", ".pt2")):
         if path is not None:
@@ -23,7 +24,7 @@ def export_model(run: str, images: str | None, onnx: Path | None, program: Path 
         raise UsageError("say what to write: --onnx model.onnx, --torch model.pt2, or both")
     found = open_images(images, "all") if images is not None else None
     files = [found.path(index) for index in range(len(found))] if found is not None else []
-    embedder = Embedder.load(run, "cpu")
+    embedder = Embedder.load(use.run, "cpu", size=use.size, mirror=use.mirror or None, scales=use.scales)
     Reporter().say("tracing the network, and checking what is written against it: this takes a minute")
     for written in export(embedder, paths, files):
         kind = "given" if files else "drawn"

@@ -35,7 +35,7 @@ from selftaught.data.folder import ImageFolder, Skipped, check_skipped, find_ima
 from selftaught.data.images import from_array, identity, open_image, to_rgb
 from selftaught.data.labels import Level
 from selftaught.data.loader import ReadersEnded, available_cores
-from selftaught.data.products import make_products
+from selftaught.data.products import draw_photos, make_products
 from selftaught.data.requests import Batch, ImageReader, View, ViewRequest
 from selftaught.data.sources import absolute, open_images
 from selftaught.data.views import Views
@@ -75,6 +75,7 @@ __all__ = [
     "check_benchmark",
     "check_skipped",
     "delete_collection",
+    "draw_photos",
     "embed_files",
     "examine",
     "find_benchmark",

@@ -9,7 +9,6 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 import selftaught
-from selftaught.data import center_view, make_products, open_image
+from selftaught.data import center_view, draw_photos, open_image
 from selftaught.embedder import Embedder
 from selftaught.errors import ImageError, SelftaughtError, UsageError, printable
 from selftaught.files import write_atomically
@@ -29,8 +28,8 @@ OPSET = 20
 LARGEST_ONNX = 2**31
 """Bytes that one ONNX file can hold."""
 NOTES = "selftaught.json"
-DRAWN, LARGEST_CHECK = 8, 16
-"""Images that a file is checked with: so many are drawn, or so many of those given are taken."""
+LARGEST_CHECK = 16
+"""Of given images at most so many are used for the check."""
 TOLERANCE = 1e-3
 """The largest difference between two vectors that rounding explains, as a part of their length."""
 
@@ -131,14 +130,6 @@ def open_some(images: Sequence[str]) -> list[Image.Image]:
     if not photos:
         raise ImageError(f"there is nothing to check with: {printable(images[0])} and others cannot be read")
     return photos
-
-
-def draw_photos() -> list[Image.Image]:
-    """Photos of made-up products, upright and across."""
-    with TemporaryDirectory() as folder:
-        train, test = make_products(Path(folder) / "drawn", products=DRAWN, photos=1, size=96)
-        photos = [open_image(path) for place in (train, test) for path in sorted(place.rglob("*.jpg"))]
-    return [photo.crop((0, 0, 96, 80) if number % 2 else (0, 0, 71, 96)) for number, photo in enumerate(photos)]
 
 
 def _write_onnx(program: ExportedProgram, notes: dict[str, str]) -> tuple[bytes, Run]:

@@ -12,6 +12,7 @@ from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import new_folder
 from selftaught.index.scale import Scale, scale_of_table
 from selftaught.index.table import About, Table, as_path, create, exists, read
+from selftaught.model_files import write_model
 
 MODEL = "model"
 
@@ -119,7 +120,7 @@ def make_index(folder: str | os.PathLike[str], embedder: Embedder) -> Index:
             new_folder(place, "the folder", "give another --out")
         table = create(place, About(embedder.identity, embedder.dim, embedder.metric))
     if not (place / MODEL / "model.json").is_file():
-        embedder.save(place / MODEL)
+        write_model(place / MODEL, embedder.network, embedder.description)
     return Index(table, embedder)
 
 

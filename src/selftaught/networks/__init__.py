@@ -23,6 +23,7 @@ from selftaught.networks.model import (
     projector_head,
 )
 from selftaught.networks.preprocessing import Preprocessing
+from selftaught.networks.timm_form import TimmForm, own_names, timm_form
 from selftaught.networks.weights import OFFLINE_BACKBONE, hub_reachable, offline_weights
 from selftaught.networks.whitening import fit_whitening, whitened_layer
 
@@ -35,6 +36,7 @@ __all__ = [
     "Encoder",
     "Pooling",
     "Preprocessing",
+    "TimmForm",
     "batch_norm_mlp",
     "build_backbone",
     "fit_whitening",
@@ -44,9 +46,11 @@ __all__ = [
     "mlp_head",
     "near_backbones",
     "offline_weights",
+    "own_names",
     "parameter_groups",
     "pool",
     "projector_head",
+    "timm_form",
     "weights_at_hand",
     "weights_on_disk",
     "whitened_layer",

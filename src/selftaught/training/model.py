@@ -10,7 +10,7 @@ from torch import nn
 
 from selftaught.embedder import Embedder, describe
 from selftaught.files import read_file, write_atomically
-from selftaught.model_files import DESCRIPTION, WEIGHTS
+from selftaught.model_files import DESCRIPTION, WEIGHTS, write_model
 from selftaught.networks import EmbeddingNetwork, whitened_layer
 from selftaught.parallel import barrier, rank, run_on_first
 from selftaught.run_folder import FLOOR, MODELS, TRAINED, read_models
@@ -38,7 +38,7 @@ def save_floor(parts: Parts) -> None:
     about = _describe(parts, dim=dim, head=kind, pooling=best.pooling, metric="cosine") | {"trained": False}
     rows = {floor.name: floor.row for floor in floors}
     if rank() == 0:
-        Embedder(network, about).save(parts.folder / FLOOR)
+        write_model(parts.folder / FLOOR, network, about)
         _write_models(parts.folder, {"floor": best.name, "models": rows})
     for name, row in rows.items():
         parts.context.reporter.say(f"without training, {name}: {words(row)}")
@@ -73,7 +73,7 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
     embedder = Embedder(served, about)
     if not compared or seen is None:
         if rank() == 0:
-            embedder.save(parts.folder)
+            write_model(parts.folder, embedder.network, embedder.description)
         return embedder
     row = measure(seen, fit_readout(learner, settings, seen.center), parts.survey)
     models = run_on_first(lambda: read_models(parts.folder))
@@ -82,12 +82,12 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
     worse = models is not None and row["found_again"] < models["models"][models["floor"]]["found_again"] - SLACK
     if run_on_first(lambda: worse) and settings.deliver == "whitened":
         if rank() == 0:
-            embedder.save(parts.folder / TRAINED)
+            write_model(parts.folder / TRAINED, embedder.network, embedder.description)
             _copy_model(parts.folder / FLOOR, parts.folder)
         barrier()
         embedder = Embedder.load(parts.folder, parts.fabric.device, parts.context.own)
     elif rank() == 0:
-        embedder.save(parts.folder)
+        write_model(parts.folder, embedder.network, embedder.description)
     if models is not None:
         say(give_verdict(models["models"], models["floor"], row, bool(worse) and settings.deliver == "whitened"))
     return embedder

@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from numpy.random import default_rng
+from PIL import Image
 
 from selftaught.data.products.photo import take_photo
 from selftaught.data.products.product import random_product
@@ -66,3 +67,10 @@ def make_products(
             folder.rmdir()
         draft.rename(folder)
     return folder / "train", folder / "test"
+
+
+def draw_photos(count: int = 8) -> list[Image.Image]:
+    """Photos of made-up products, upright and across: something to try a model with."""
+    rngs = [default_rng((0, number + 1)) for number in range(count)]
+    photos = [take_photo(random_product(rng), 96, rng) for rng in rngs]
+    return [photo.crop((0, 0, 96, 80) if number % 2 else (0, 0, 71, 96)) for number, photo in enumerate(photos)]

@@ -1,0 +1,28 @@
+"""Sharing a model: as a folder, or on the model hub."""
+
+from pathlib import Path
+
+from selftaught.cli.options import ModelUse
+from selftaught.embedder import Embedder
+from selftaught.errors import UsageError, printable
+from selftaught.files import new_folder
+
+
+def share(use: ModelUse, out: Path | None, push: str | None, public: bool, license: str | None) -> None:  # noqa: A002
+    if (out is None) == (push is None):
+        raise UsageError("say where to: --out FOLDER, or --push user/name")
+    if out is not None:
+        new_folder(out, "the folder", "give another --out")
+    embedder = Embedder.load(use.run, "cpu", size=use.size, mirror=use.mirror or None, scales=use.scales)
+    if push is not None:
+        print(f"uploaded: {embedder.push_to_hub(push, private=not public, license=license)}")
+        return
+    assert out is not None
+    shared = embedder.save(out, license=license)
+    print(f"the model and its card are in {printable(out)}")
+    if shared.why_not is not None:
+        print(f"selftaught alone can load it: {shared.why_not}")
+    else:
+        print("timm, transformers and sentence-transformers can load it too; their vectors beside the model's:")
+        for what, words in shared.parity.items():
+            print(f"  {what}: {words}")

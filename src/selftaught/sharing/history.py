@@ -1,0 +1,67 @@
+"""What is known about the training of a model, for those it is shared with."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+SCORES = ("recall@1", "recall@2", "recall@4", "recall@8", "r_precision", "map@r")
+SIGNALS = ("effective_rank", "view_agreement", "neighbors_kept")
+
+
+def add_history(description: dict[str, Any], run: Path) -> dict[str, Any]:
+    """A model's description with what its folder tells about its training, unless it has that already."""
+    history = description.get("training") or read_history(run)
+    return description | {"training": history} if history else description
+
+
+def read_history(run: Path) -> dict[str, Any]:
+    """Where the images of a run came from, and its numbers before and after training; without what is not there."""
+    record = _read(run / "settings.json")
+    rows = _lines(run / "metrics.jsonl")
+    history: dict[str, Any] = {
+        "images": [Path(str(record[name])).name for name in ("images", "labeled", "unlabeled") if record.get(name)],
+        "measured_on": Path(str(record["eval"])).name if record.get("eval") else None,
+        "epochs": len(rows),
+        "before": _numbers(_read(run / "start.json")),
+        "after": _numbers(rows[-1]) if rows else {},
+    }
+    return {name: value for name, value in history.items() if value}
+
+
+def verdict(description: dict[str, Any]) -> str:
+    """In words whether training has helped, as far as that is known."""
+    if "verdict" in description:
+        return str(description["verdict"])
+    if description.get("recipe", "none") == "none":
+        return "It was not trained, so there is nothing to judge: it is what a training must beat."
+    history = description.get("training", {})
+    before, after = history.get("before", {}), history.get("after", {})
+    if "recall@1" in before and "recall@1" in after:
+        first, last = before["recall@1"], after["recall@1"]
+        moved = "raised" if last > first else "lowered" if last < first else "did not change"
+        return (
+            f"Training {moved} Recall@1 on the labeled images it was measured on: {first:.1%} before, {last:.1%} after."
+        )
+    if after:
+        return "No labels were given, so it was not measured whether training has helped."
+    return "No numbers of its training are known."
+
+
+def _numbers(row: dict[str, Any]) -> dict[str, float]:
+    return {name: float(row[name]) for name in (*SCORES, *SIGNALS) if isinstance(row.get(name), int | float)}
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    try:
+        rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    except (OSError, ValueError):
+        return []
+    return [row for row in rows if isinstance(row, dict)]
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text("utf-8", "surrogateescape"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
