@@ -243,6 +243,24 @@ def test_names_are_searched_colors_and_models_switched_by_keyboard_alone(page: P
     assert page.driver.execute_script(dark) != was
 
 
+def test_on_a_narrow_screen_the_photo_opens_below_the_map(page: Page, address: str) -> None:
+    before = page.driver.get_window_size()
+    page.driver.set_window_size(400, 800)
+    try:
+        page.open(address)
+        page.press("n")
+        page.wait_for_photo()
+        panel, chart = (page.find(name).rect for name in ("#panel", "#map"))
+        bottom, right = page.driver.execute_script("return [innerHeight, document.documentElement.scrollWidth]")
+        assert chart["height"] > 100
+        assert panel["height"] > 100
+        assert panel["y"] >= chart["y"] + chart["height"] - 1
+        assert panel["y"] + panel["height"] <= bottom + 1
+        assert right <= page.driver.execute_script("return innerWidth"), "nothing is cut off at the side"
+    finally:
+        page.driver.set_window_size(before["width"], before["height"])
+
+
 def test_a_hundred_thousand_points_are_shown_and_selected(
     page: Page, exhibit: Exhibit, embedder: Embedder, tmp_path: Path
 ) -> None:

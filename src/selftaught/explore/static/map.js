@@ -87,7 +87,8 @@ function paintPoints(pixels, width, height, radius) {
 function paintThumbnails(inside, cell) {
   // Cells belong to the map and not to the screen, so that photos stay while one moves.
   const unit = 2 ** Math.ceil(Math.log2(cell / view.scale)), taken = new Map();
-  for (const photo of inside) {
+  const first = [map.current, ...map.near].filter((photo) => photo >= 0 && isVisible(photo));
+  for (const photo of new Set([...first, ...inside])) {
     const x = Math.floor(map.shown[2 * photo] / unit), y = Math.floor(map.shown[2 * photo + 1] / unit);
     const around = [-1, 0, 1].flatMap((dx) => [-1, 0, 1].flatMap((dy) => taken.get(`${x + dx},${y + dy}`) || []));
     const [px, py] = screen(photo), key = `${x},${y}`;
