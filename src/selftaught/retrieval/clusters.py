@@ -13,6 +13,7 @@ from selftaught.retrieval.neighbors import nearest
 HIERARCHY_UP_TO = 30_000
 """Vectors that HDBSCAN groups in minutes; more of them are grouped by the graph of mutual neighbors."""
 GRAPH_NEIGHBORS = 3
+INSIDE = 0.75
 
 
 @dataclass(frozen=True)
@@ -48,16 +49,17 @@ def find_groups(vectors: Tensor, smallest: int) -> Tensor:
 
 
 def find_centers(vectors: Tensor, groups: Tensor) -> Centers:
-    """The center of each group, and as its limit the distance of its furthest vector, as it would be for a new one.
+    """The center of each group, and as its limit a distance within which three quarters of its vectors would be.
 
-    A mean of m vectors is nearer to these than to new ones, by √((m - 1) / (m + 1)).
+    That keeps most of what belongs to no group out. A mean of m vectors is nearer to these than to new ones, by the
+    factor √((m - 1) / (m + 1)).
     """
     means, limits = [], []
     for number in range(int(groups.max()) + 1 if len(groups) else 0):
         part = vectors[groups == number].double()
         means.append(part.mean(0))
-        furthest = torch.linalg.vector_norm(part - means[-1], dim=1).max()
-        limits.append(furthest * ((len(part) + 1) / max(1, len(part) - 1)) ** 0.5)
+        distance = torch.linalg.vector_norm(part - means[-1], dim=1).quantile(INSIDE)
+        limits.append(distance * ((len(part) + 1) / max(1, len(part) - 1)) ** 0.5)
     if not means:
         return Centers(vectors.new_empty(0, vectors.shape[1]), vectors.new_empty(0))
     return Centers(torch.stack(means).to(vectors.dtype), torch.stack(limits).to(vectors.dtype))
