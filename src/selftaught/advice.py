@@ -1,6 +1,5 @@
 """What to know of a collection before training on it, and the settings that follow, each with its reason."""
 
-import time
 from dataclasses import dataclass
 
 import torch
@@ -12,13 +11,7 @@ from selftaught.learners import make_settings
 from selftaught.networks import Encoder, build_backbone
 from selftaught.retrieval import estimate_photos_per_thing, find_neighbors
 from selftaught.run_folder import Choice
-from selftaught.training import resolve
-
-EPOCHS = 30
-PATIENCE = 3600.0
-"""Seconds of training for which epochs are left out, down to the fewest."""
-FEWEST_EPOCHS = 3
-TIMED_VIEWS = 8
+from selftaught.training import resolve, time_per_image
 
 
 @dataclass(frozen=True)
@@ -64,10 +57,10 @@ def advise(
     things = estimate_photos_per_thing(find_neighbors(vectors[different]))
     neighbors = choose_neighbors(things)
     built = build_backbone(backbone)
-    _, resolved = resolve(make_settings(neighbors=neighbors.value), len(images), built, place)
-    network, batch = (next(c for c in resolved if c.name == name) for name in ("backbone", "batch_size"))
-    seconds = _seconds_per_image(Encoder(built.module, built.preprocessing).to(place), built.preprocessing.size, place)
-    epochs = choose_epochs(seconds * len(images))
+    _, resolved = resolve(make_settings("best", neighbors=neighbors.value), len(images), built, place)
+    by_name = {choice.name: choice for choice in resolved}
+    network, batch, epochs = (by_name[name] for name in ("backbone", "batch_size", "epochs"))
+    seconds = time_per_image(Encoder(built.module, built.preprocessing).to(place), place)
     choices = (neighbors, epochs, batch, network)
     return Advice(len(images), skipped, copies, things, choices, seconds * len(images) * epochs.value)
 
@@ -78,35 +71,3 @@ def choose_neighbors(things: int | None) -> Choice:
         return Choice("neighbors", 5, "no number of photos of one thing stands out, so what the paper has")
     value = max(k for k in (2, 3, 5) if k <= things)
     return Choice("neighbors", value, f"there seem to be about {things} photos of one thing")
-
-
-def choose_epochs(seconds: float) -> Choice:
-    """Passes over the images, by the seconds that one takes."""
-    fitting = int(PATIENCE / max(seconds, 1e-9))
-    if fitting >= EPOCHS:
-        return Choice("epochs", EPOCHS, "longer trainings gained little on birds and cars, and may lose")
-    return Choice("epochs", max(FEWEST_EPOCHS, fitting), "as many as fit into about an hour here")
-
-
-def _seconds_per_image(encoder: Encoder, size: int, device: torch.device) -> float:
-    """About how long an image takes in an epoch: two views learned from and taught, and one looked up."""
-    views = torch.zeros(TIMED_VIEWS, 3, size, size, dtype=torch.uint8, device=device)
-
-    def run(learn: bool) -> float:
-        _wait(device)
-        began = time.perf_counter()
-        with torch.set_grad_enabled(learn):
-            features = encoder(views)
-            if learn:
-                features.sum().backward()
-        _wait(device)
-        return time.perf_counter() - began
-
-    run(True)  # what is only done once
-    learned, seen = min(run(True) for _ in range(2)), min(run(False) for _ in range(2))
-    return (2 * learned + 3 * seen) / TIMED_VIEWS
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

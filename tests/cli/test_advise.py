@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from conftest import Call, draw_photos
-from selftaught.advice import advise, choose_epochs, choose_neighbors
+from selftaught.advice import advise, choose_neighbors
 from selftaught.data import find_images
 
 
@@ -13,10 +13,6 @@ def test_a_query_has_no_more_neighbors_than_its_thing_has_photos(things: int | N
     choice = choose_neighbors(things)
     assert choice.value == k
     assert choice.reason
-
-
-def test_epochs_fit_into_an_hour_but_for_a_few() -> None:
-    assert [choose_epochs(seconds).value for seconds in (0.0, 100, 360, 3000)] == [30, 30, 10, 3]
 
 
 def test_advice_names_copies_unreadable_files_and_a_command_that_train_takes(call: Call, tmp_path: Path) -> None:

@@ -61,3 +61,25 @@ def test_every_choice_is_made_and_has_a_reason(monkeypatch: pytest.MonkeyPatch) 
     assert all(choice.reason for choice in choices.values())
     assert (choices["crop"].value, result.precision) == (96, "32-true")
     assert result.workers is not None
+
+
+@pytest.mark.parametrize(("seconds", "epochs"), [(1e-9, 30), (0.6, 30), (1.8, 10), (50.0, 1)])
+def test_without_a_gpu_a_run_is_as_long_as_its_time_allows(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, epochs: int
+) -> None:
+    monkeypatch.setattr(automatic, "time_per_image", lambda *_: seconds)
+    result, choices = chosen(100, recipe="best", dim=3)
+    assert result.epochs == epochs
+    assert "without a GPU" in choices["epochs"].reason
+
+
+def test_the_momentum_follows_the_length_of_the_run() -> None:
+    assert chosen(2450, recipe="best", epochs=90)[1]["momentum"].value == pytest.approx(1 - 1 / 1800)
+    assert chosen(2450, recipe="best", epochs=1)[1]["momentum"].value == 0.998
+    assert "momentum" not in chosen(2450, recipe="official")[1]
+
+
+def test_the_size_at_use_is_a_multiple_of_the_crop_or_as_asked_for() -> None:
+    assert chosen(100, recipe="best", epochs=1)[0].use_size == round(96 * 9 / 7)
+    assert chosen(100, recipe="best", epochs=1, use_size=100)[0].use_size == 100
+    assert chosen(100, recipe="official")[0].use_size is None

@@ -1,6 +1,6 @@
 """One training loop for every method, with checkpoints and signals that need no labels."""
 
-from selftaught.training.automatic import resolve
+from selftaught.training.automatic import resolve, time_per_image
 from selftaught.training.interrupts import Interrupts
 from selftaught.training.processes import launched
 from selftaught.training.progress import Reporter, duration
@@ -18,5 +18,6 @@ __all__ = [
     "load_snapshot",
     "load_unfinished",
     "resolve",
+    "time_per_image",
     "train",
 ]

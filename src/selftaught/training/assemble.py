@@ -26,8 +26,8 @@ from selftaught.networks import (
 )
 from selftaught.parallel import run_on_first
 from selftaught.recipes import Settings
-from selftaught.run_folder import RunRecord, write_record
-from selftaught.training.automatic import resolve
+from selftaught.run_folder import Choice, RunRecord, write_record
+from selftaught.training.automatic import choose_epochs, resolve
 from selftaught.training.evaluation import Evaluation, FirstPass
 from selftaught.training.frozen_backbone import FeatureReader
 from selftaught.training.images import RunImages, class_numbers
@@ -90,12 +90,14 @@ def assemble(
         torch.manual_seed(requested.seed)
         start = None if resumed or stage.starts_from is None else read_start(stage.starts_from)
         backbone = _choose_backbone(start.record if start else stage.record, requested, context.own, resumed or start)
+        length = _choose_length(requested, stage.record, len(images.training), backbone, device)
+        requested = replace(requested, **{choice.name: choice.value for choice in length})
         chosen, choices = resolve(requested, len(images.training), backbone, device)
         backbone = _used_at(backbone, chosen)
         record = replace(
             stage.record,
             settings=chosen,
-            choices=tuple(choices),
+            choices=(*length, *choices),
             backbone=backbone.name,
             preprocessing=backbone.preprocessing,
             pretrained=backbone.pretrained,
@@ -150,6 +152,17 @@ def make_reader(chosen: Settings, inputs: Preprocessing, collection: Path, devic
         return FileReader(views, workers, device)
     assert chosen.cache_side is not None
     return CachedReader(views, chosen.cache_side, workers, device, DecodedCache(str(collection.absolute())))
+
+
+def _choose_length(
+    requested: Settings, record: RunRecord, images: int, backbone: Backbone, device: torch.device
+) -> list[Choice]:
+    """The number of epochs, if it is open. It may depend on the clock, so a run keeps it and its processes share it."""
+    if requested.epochs is not None:
+        return []
+    if record.settings is not None:
+        return [Choice("epochs", record.settings.epochs, "as chosen when the run was started")]
+    return [run_on_first(lambda: choose_epochs(requested, images, backbone, device))]
 
 
 def _used_at(backbone: Backbone, chosen: Settings) -> Backbone:

@@ -1,5 +1,6 @@
 """Settings left open are chosen here, each with its reason."""
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -9,12 +10,13 @@ from torch import nn
 from selftaught.data import available_cores
 from selftaught.errors import SelftaughtError, UsageError
 from selftaught.learners import ClusterSettings, STMLSettings
-from selftaught.networks import Backbone
+from selftaught.networks import Backbone, Encoder
 from selftaught.parallel import world
 from selftaught.recipes import Settings
 from selftaught.retrieval import APPROXIMATE_FROM, choose_search, nearest
 from selftaught.run_folder import Choice
 from selftaught.training.processes import launched
+from selftaught.training.progress import duration
 
 BATCH_SIZE = 120
 STEPS_PER_EPOCH = 8
@@ -27,8 +29,9 @@ EPOCHS, FEWEST_EPOCHS, MOST_STEPS = 30, 3, 3000
 """How long a run is where nobody says it."""
 LEAST_MOMENTUM = 0.998
 """In a short run the teacher stays near its start, which is what was tried."""
-VIEWS_ON_CPU = 20_000
-"""Random views of 224 pixels that a CPU is given by default: a quarter of an hour for a small network."""
+PATIENCE = 1800.0
+"""Seconds that training without a GPU takes where nobody says how long."""
+TIMED_VIEWS = 8
 CLUSTERS = 100
 """About as many as the data sets CUB and Cars have classes; ours, as nothing is known of a folder without labels."""
 
@@ -36,21 +39,19 @@ CLUSTERS = 100
 def resolve(settings: Settings, images: int, backbone: Backbone, device: torch.device) -> tuple[Settings, list[Choice]]:
     """Settings without anything left open, and the choices that were made."""
     batch_norm, batch_size = _batch_norm(settings, backbone), _batch_size(settings, images)
-    epochs = _epochs(settings, images, backbone, device)
+    epochs = [] if settings.epochs is not None else [choose_epochs(settings, images, backbone, device)]
+    settings = replace(settings, batch_size=batch_size.value, epochs=epochs[0].value if epochs else settings.epochs)
     choices = [
         Choice("backbone", backbone.name, backbone.reason),
         Choice("crop", backbone.preprocessing.size, f"the input size of {backbone.name}"),
         *_use_size(settings, backbone),
         batch_size,
         *epochs,
-        *_momentum(
-            replace(settings, batch_size=batch_size.value, epochs=epochs[0].value if epochs else settings.epochs),
-            images,
-        ),
+        *_momentum(settings, images),
         batch_norm,
         *_clusters(settings, images),
         _precision(settings, backbone, device),
-        *_compile(replace(settings, epochs=epochs[0].value) if epochs else settings, images, device, batch_norm),
+        *_compile(settings, images, device, batch_norm),
         *_search(settings, images, device),
         *_cache_side(settings, backbone),
         automatic_workers(settings),
@@ -90,21 +91,40 @@ def _use_size(settings: Settings, backbone: Backbone) -> list[Choice]:
     return [Choice("use_size", round(settings.use_scale * inputs.size), larger)]
 
 
-def _epochs(settings: Settings, images: int, backbone: Backbone, device: torch.device) -> list[Choice]:
-    if settings.epochs is not None:
-        return []
+def choose_epochs(settings: Settings, images: int, backbone: Backbone, device: torch.device) -> Choice:
+    """How long to train where nobody says it: on a CPU as long as a user may want to wait."""
     if device.type == "cuda" or settings.train == "heads":
         most = max(FEWEST_EPOCHS, MOST_STEPS * BATCH_SIZE // images)
-        return [
-            Choice(
-                "epochs",
-                min(EPOCHS, most),
-                f"{EPOCHS}, or fewer for more than {MOST_STEPS * BATCH_SIZE // EPOCHS} images",
-            )
-        ]
-    views = VIEWS_ON_CPU * (224 / backbone.preprocessing.size) ** 2
-    epochs = min(EPOCHS, max(1, round(views / (2 * images))))
-    return [Choice("epochs", epochs, "short, because there is no GPU; --epochs 30 is what a GPU would be given")]
+        return Choice("epochs", min(EPOCHS, most), f"{EPOCHS}, fewer for very many images")
+    seconds = time_per_image(Encoder(backbone.module, backbone.preprocessing).to(device), device) * images
+    epochs = min(EPOCHS, max(1, int(PATIENCE / seconds)))
+    return Choice("epochs", epochs, f"about {duration(seconds)} each without a GPU, {EPOCHS} at most")
+
+
+def time_per_image(encoder: Encoder, device: torch.device) -> float:
+    """About how many seconds an image takes in an epoch: two views learned from and taught, and one looked up."""
+    size = encoder.preprocessing.size
+    views = torch.zeros(TIMED_VIEWS, 3, size, size, dtype=torch.uint8, device=device)
+
+    def run(learn: bool) -> float:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        began = time.perf_counter()
+        with torch.set_grad_enabled(learn):
+            features = encoder(views)
+            if learn:
+                features.sum().backward()
+                encoder.zero_grad()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - began
+
+    was_training = encoder.training
+    encoder.eval()  # or the statistics of batch norm would move
+    run(True)  # what is only done once
+    learned, seen = min(run(True) for _ in range(2)), min(run(False) for _ in range(2))
+    encoder.train(was_training)
+    return (2 * learned + 3 * seen) / TIMED_VIEWS
 
 
 def _momentum(settings: Settings, images: int) -> list[Choice]:
