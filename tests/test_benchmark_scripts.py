@@ -75,3 +75,20 @@ def test_the_authors_teacher_is_a_slow_copy_of_the_student(training: ModuleType,
     moved = (authors.teacher.f.weight - before).abs().max()
     assert 0 < moved < 1e-3
     assert all(isinstance(p, nn.Parameter) for p in authors.student.parameters())
+
+
+def test_the_export_benchmark_compares_what_agrees(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxruntime", reason="needs selftaught[onnx]")
+    pytest.importorskip("onnxscript", reason="needs selftaught[onnx]")
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    module = importlib.import_module("export")
+    threads = torch.get_num_threads()
+    sides = {"PyTorch": lambda images: images.mean((1, 2)), "other": lambda images: images.mean((1, 2)) + 1e-4}
+    monkeypatch.setattr(module, "make_sides", lambda *_: sides)
+    assert module.main(["--model", "small", "--quick", "--threads", str(threads)]) == 0
+    assert "their vectors agree" in capsys.readouterr().out
+    sides["other"] = lambda images: images.mean((1, 2)) + 9
+    assert module.main(["--model", "small", "--quick", "--threads", str(threads)]) == 1
+    assert "FAIL" in capsys.readouterr().out

@@ -1,4 +1,6 @@
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -180,3 +182,24 @@ def test_the_size_of_the_view_is_that_of_the_model(embedder: Embedder) -> None:
     traced = ImagesToVectors(embedder)
     views: Views = embedder._views()
     assert (traced.size, traced.resize) == (views.use_size, views.resize)
+
+
+def test_the_commands_of_the_documentation_are_understood(
+    call: Call, run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text("utf-8")
+    lines = re.findall(r"^selftaught (export .*)$", page, re.MULTILINE)
+    assert len(lines) == 1
+    asked: list[list[Path]] = []
+
+    def record(_: Embedder, paths: list[Path], files: list[str]) -> list[Exported]:
+        assert files
+        asked.append(paths)
+        return []
+
+    monkeypatch.setattr("selftaught.cli.export.export", record)
+    monkeypatch.chdir(tmp_path)
+    for line in lines:
+        words = [{"RUN": str(run), "photos": str(photos)}.get(word, word) for word in shlex.split(line)]
+        assert call(*words)[0] == 0
+    assert asked == [[Path("model.onnx"), Path("model.pt2")]]

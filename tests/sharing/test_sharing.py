@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -265,3 +266,16 @@ def test_the_command_shares_a_folder_or_to_the_hub(call: Call, run: Path, fake_h
         code, _, err = call("share", *words)
         assert code == 2
         assert hint in err
+
+
+def test_the_commands_of_the_documentation_work(
+    call: Call, run: Path, fake_hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "share.md").read_text("utf-8")
+    lines = re.findall(r"^selftaught (share [^#]*)", page, re.MULTILINE)
+    assert len(lines) == 2
+    monkeypatch.chdir(tmp_path)
+    for line in lines:
+        assert call(*[{"RUN": str(run)}.get(word, word) for word in line.split()])[0] == 0
+    assert (tmp_path / "folder" / "README.md").is_file()
+    assert (fake_hub / "user" / "name" / "README.md").is_file()
