@@ -12,8 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 
-from conftest import Call
+from conftest import TINY, Call
+from selftaught import train
+from selftaught.cli.explore import embed_versions, load_models
+from selftaught.data import find_images
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("openTSNE")
@@ -47,6 +51,17 @@ def test_it_answers_a_hundred_at_once_on_this_machine_only_and_ends_well(run: Pa
         assert process.wait(30) == 0
 
 
+def test_every_stage_of_training_is_a_version_of_its_own(photos: Path, tmp_path: Path) -> None:
+    train(photos, out=tmp_path / "run", epochs=2, snapshots=1, quiet=True, **TINY)
+    models = load_models(tmp_path / "run", before=True, snapshots=True, device="cpu")
+    assert list(models) == ["before training", "epoch 0", "epoch 1", "epoch 2", "after training"]
+    exhibit = embed_versions(find_images(photos), models, allow_skipped=False)
+    *earlier, first, last, after = [version.vectors for version in exhibit.versions]
+    assert all(len(vectors) == 24 for vectors in earlier)
+    torch.testing.assert_close(last, after)
+    assert not torch.allclose(first, last)
+
+
 def test_misuse_is_one_sentence(
     call: Call, run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,6 +72,7 @@ def test_misuse_is_one_sentence(
             (["explore", tmp_path / "gone", photos], "there is no run"),
             (["explore", run, tmp_path / "gone"], "there is no folder"),
             (["explore", "small", photos, "--before"], "was not trained: leave --before out"),
+            (["explore", run, photos, "--snapshots"], "has kept no networks"),
             (["explore", run, photos, "--port", port], f"port {port} cannot be used"),
         ]
         for words, message in cases:

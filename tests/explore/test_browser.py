@@ -243,6 +243,27 @@ def test_names_are_searched_colors_and_models_switched_by_keyboard_alone(page: P
     assert page.driver.execute_script(dark) != was
 
 
+def test_a_slider_goes_through_many_stages_of_training(page: Page, exhibit: Exhibit, tmp_path: Path) -> None:
+    last = exhibit.versions[-1]
+    stages = [Version(f"epoch {n}", last.embedder, last.vectors.roll(n, 1)) for n in range(4)]
+    many = Exhibit(exhibit.names, exhibit.paths, (*stages, last), real=exhibit.real)
+    maps = Maps([one.vectors for one in many.versions])
+    maps.steps = [750] * 5
+    with served(many, maps, tmp_path) as address:
+        page.open(address)
+        slider, word = page.find("#epochs"), page.find("#versions output")
+        assert word.text == "after training"
+        slider.send_keys(Keys.ARROW_LEFT, Keys.ARROW_LEFT)
+        assert word.text == "epoch 2"
+        page.press("n")
+        slider.send_keys(Keys.HOME)
+        assert word.text == "epoch 0"
+        page.find("#find").click()
+        page.find("#map").send_keys("n")
+        page.wait_for_photo()
+        assert not page.errors()
+
+
 def test_on_a_narrow_screen_the_photo_opens_below_the_map(page: Page, address: str) -> None:
     before = page.driver.get_window_size()
     page.driver.set_window_size(400, 800)

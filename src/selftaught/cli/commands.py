@@ -398,6 +398,9 @@ def explore(
         bool,
         typer.Option("--before", help="Also embed with the backbone as it was before training, to switch between."),
     ] = False,
+    snapshots: Annotated[
+        bool, typer.Option("--snapshots", help="Also embed with the networks of each epoch that training has kept.")
+    ] = False,
     port: Annotated[int, typer.Option(help="0 takes a free one.", min=0, max=65535)] = 0,
     selections: Annotated[Path, typer.Option(help="Where folders of links to selected photos are made.")] = Path(
         "selections"
@@ -413,6 +416,7 @@ def explore(
         what,
         images,
         before=before,
+        snapshots=snapshots,
         port=port,
         selections=selections,
         browser=browser,

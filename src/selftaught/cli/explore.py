@@ -3,12 +3,13 @@
 from pathlib import Path
 
 from selftaught.cli.model_commands import embed_folder
-from selftaught.data import open_images
+from selftaught.data import ImageFolder, open_images
 from selftaught.embedder import Embedder
 from selftaught.errors import UsageError, printable
 from selftaught.explore import Exhibit, Version, exhibit_folder, exhibit_index, serve
 from selftaught.explore.server import check_installed
 from selftaught.index import is_index, open_index
+from selftaught.training.snapshots import kept, load_snapshot
 
 
 def explore(
@@ -16,6 +17,7 @@ def explore(
     images: str | None,
     *,
     before: bool,
+    snapshots: bool,
     port: int,
     selections: Path,
     browser: bool,
@@ -23,30 +25,52 @@ def explore(
     allow_skipped: bool,
 ) -> None:
     check_installed()
-    serve(_exhibit(what, images, before, device, allow_skipped), port, selections, browser=browser)
-
-
-def _exhibit(what: Path, images: str | None, before: bool, device: str, allow_skipped: bool) -> Exhibit:
     if is_index(what):
-        moved = Path(images) if images is not None else None
-        if moved is not None and not moved.is_dir():
-            raise UsageError(f"there is no folder {printable(moved)}")
-        if before:
-            raise UsageError("an index holds vectors of one model: give the run instead of the index with --before")
-        index = open_index(what, device)
-        if not len(index):
-            raise UsageError(f"the index {printable(what)} is empty: there is nothing to explore")
-        return exhibit_index(index, moved)
-    if images is None:
-        raise UsageError(f"{printable(what)} is a model: name the folder of images to explore with it")
-    found = open_images(images, "all")
-    embedder = Embedder.load(what, device)
-    found, vectors, _ = embed_folder(embedder, found, allow_skipped)
-    versions = [Version("after training" if before else what.name, embedder, vectors)]
+        if before or snapshots:
+            raise UsageError("an index holds vectors of one model: give the run and the folder of images instead")
+        exhibit = _open(what, images, device)
+    else:
+        if images is None:
+            raise UsageError(f"{printable(what)} is a model: name the folder of images to explore with it")
+        found = open_images(images, "all")
+        exhibit = embed_versions(found, load_models(what, before, snapshots, device), allow_skipped)
+    serve(exhibit, port, selections, browser=browser)
+
+
+def load_models(run: Path, before: bool, snapshots: bool, device: str) -> dict[str, Embedder]:
+    """Models by what they are called on the page, in the order of their training; the last one is the run's."""
+    embedder = Embedder.load(run, device)
+    models: dict[str, Embedder] = {}
     if before:
         if embedder.description["recipe"] == "none":
-            raise UsageError(f"{printable(what)} was not trained: leave --before out")
-        plain = Embedder.load(embedder.description["backbone"], device)
-        _, vectors, _ = embed_folder(plain, found, allow_skipped)
-        versions.insert(0, Version("before training", plain, vectors))
-    return exhibit_folder(found, versions)
+            raise UsageError(f"{printable(run)} was not trained: leave --before out")
+        models["before training"] = Embedder.load(embedder.description["backbone"], device)
+    if snapshots:
+        epochs = kept(run)
+        if not epochs:
+            raise UsageError(
+                f"{printable(run)} has kept no networks: leave --snapshots out, or train with --snapshots 1"
+            )
+        for epoch in epochs:
+            student = load_snapshot(run, epoch, embedder.device).student
+            models[f"epoch {epoch}"] = Embedder(student, embedder.description)
+    return {**models, "after training" if models else run.name: embedder}
+
+
+def embed_versions(images: ImageFolder, models: dict[str, Embedder], allow_skipped: bool) -> Exhibit:
+    """The images that can be read, as each of the models sees them."""
+    versions = []
+    for name, model in models.items():
+        images, vectors, _ = embed_folder(model, images, allow_skipped)
+        versions.append(Version(name, model, vectors))
+    return exhibit_folder(images, versions)
+
+
+def _open(place: Path, images: str | None, device: str) -> Exhibit:
+    moved = Path(images) if images is not None else None
+    if moved is not None and not moved.is_dir():
+        raise UsageError(f"there is no folder {printable(moved)}")
+    index = open_index(place, device)
+    if not len(index):
+        raise UsageError(f"the index {printable(place)} is empty: there is nothing to explore")
+    return exhibit_index(index, moved)

@@ -8,14 +8,15 @@ const RAMP = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 2
 
 export const legend = { describe: (_photo) => "" };
 
+let asked = 0;
+
 export async function colorBy(kind, version) {
-  let rows = [];
+  const number = ++asked;
+  const content = kind === "none" ? null : await (await ask(`api/colors/${kind}/${version}`)).json();
+  if (number !== asked) return;  // another color was chosen meanwhile
   legend.describe = () => "";
   map.colors = null;
-  if (kind !== "none") {
-    const content = await (await ask(`api/colors/${kind}/${version}`)).json();
-    rows = content.names ? byClass(kind, content) : byNumber(content);
-  }
+  const rows = !content ? [] : content.names ? byClass(kind, content) : byNumber(content);
   $("legend").hidden = !rows.length;
   $("classes").replaceChildren(...rows.map(([color, text]) => {
     const row = make("div", "", { title: text }), dot = make("canvas", "", { width: 12, height: 12 });

@@ -26,11 +26,24 @@ async function loadMap(version) {
 }
 async function setVersion(version) {
   shelf.version = version;
-  [...$("versions").children].forEach((button, n) => button.setAttribute("aria-pressed", n === version));
+  $("versions").querySelectorAll("button").forEach((button, n) => button.setAttribute("aria-pressed", n === version));
   if (!places[version]) await loadMap(version);
+  if (shelf.version !== version) return;  // another one was chosen meanwhile
   moveTo(places[version]);
   await recolor();
   if (location.hash) await follow();
+}
+function offerVersions(names) {
+  if (names.length < 2) return;
+  if (names.length < 4) {
+    names.forEach((name, n) => $("versions").append(make("button", name, { type: "button", onclick: () => setVersion(n) })));
+    return;
+  }
+  const last = names.length - 1, word = make("output", names[last]);
+  const slider = make("input", "", { type: "range", id: "epochs", min: 0, max: last, value: last });
+  slider.setAttribute("aria-label", "Stage of training");
+  slider.oninput = () => { word.textContent = names[slider.value]; setVersion(Number(slider.value)); };
+  $("versions").append(slider, word);
 }
 function moveTo(target) {
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches || target.length > 100000;
@@ -131,8 +144,7 @@ try {
   const words = { distance: "distance to nearest" };
   for (const kind of ["none", ...colors]) $("color").append(make("option", words[kind] || kind, { value: kind }));
   if (names.some((name) => name.includes("/"))) $("color").value = "folder";
-  if (versions.length > 1)
-    versions.forEach((name, n) => $("versions").append(make("button", name, { type: "button", onclick: () => setVersion(n) })));
+  offerVersions(versions);
   if (innerWidth < 700) $("legend").open = false;
   resize();
   fit();
