@@ -1,7 +1,7 @@
 """Copies of one picture in a collection: equal files, equal pixels, and what a model sees as nearly the same."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from selftaught.data import (
     examine,
     find_same_bytes,
     find_same_files,
+    fingerprint,
     open_image,
 )
 from selftaught.embedder import Embedder
@@ -23,6 +24,10 @@ from selftaught.retrieval import Pairs, Proposal, connect, diameter, find_neighb
 SAMPLE = 40
 """Photos of which copies are made on purpose, to know how near copies are."""
 
+BITS = 4
+"""Bits of 64 by which fingerprints of copies may differ."""
+LIKELY = 0.99
+"""Known copies that are no further apart than photos with about the same fingerprint may be."""
 EQUAL = 1e-3
 """Vectors of equal pixels differ by less than this share of what a copy's differ by."""
 
@@ -86,14 +91,18 @@ def find_copies(
         vectors: their vectors, n×d.
         known: distances of copies made on purpose, as :func:`distances_of_known_copies` returns them.
         threshold: how near near-duplicates are; proposed from the distances if it is not given.
-        advance: called with how many more of the n images have been compared by their bytes.
+        advance: called with how many more of the images of different content have been compared by their pixels.
     """
-    same = torch.tensor(find_same_bytes([images.path(i) for i in range(len(images))], advance))
+    same = torch.tensor(find_same_bytes([images.path(i) for i in range(len(images))]))
     rows = (same == torch.arange(len(same))).nonzero()[:, 0]
     near = find_neighbors(vectors[rows])
     proposal = propose_threshold(near, known) if threshold is None else Proposal(threshold, "as asked for")
     pairs = near.mutual_pairs()
-    together = connect(len(rows), pairs.under(_limit(proposal, known)))
+    copies = pairs.under(_limit(proposal, known))
+    if threshold is None:
+        alike = _alike([images.path(i) for i in rows.tolist()], vectors[rows], known, advance)
+        copies = Pairs(*(torch.cat(both) for both in zip(astuple(copies), astuple(alike), strict=True)))
+    together = connect(len(rows), copies)
     place = torch.empty(len(same), dtype=torch.long)
     place[rows] = together
     found = members(place[same])
@@ -113,6 +122,23 @@ def distances_of_known_copies(embedder: Embedder, images: ImageFolder, vectors: 
         copies = embedder.encode([alter(original) for alter in ALTERATIONS.values()])
         parts.append(torch.linalg.vector_norm(copies - vectors[row], dim=1))
     return torch.cat(parts)
+
+
+def _alike(paths: Sequence[str], vectors: Tensor, known: Tensor, advance: Callable[[int], object]) -> Pairs:
+    """Mutual neighbors by fingerprint that the model, too, finds as near as copies can be."""
+    prints = torch.zeros(len(paths), 64)
+    for row, path in enumerate(paths):
+        try:
+            prints[row] = torch.from_numpy(fingerprint(path))
+        except ImageError:  # gone since it was embedded
+            prints[row] = torch.inf
+        advance(1)
+    readable = prints.isfinite().all(1).nonzero()[:, 0]
+    pairs = find_neighbors(prints[readable]).mutual_pairs().under(2 * BITS**0.5 + 1e-3)  # a bit is 2 apart
+    first, second = readable[pairs.first], readable[pairs.second]
+    distance = torch.linalg.vector_norm(vectors[first] - vectors[second], dim=1)
+    near = distance <= known.quantile(LIKELY).item()
+    return Pairs(first[near], second[near], distance[near])
 
 
 def _limit(proposal: Proposal, known: Tensor) -> float:

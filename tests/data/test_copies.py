@@ -8,7 +8,7 @@ from PIL import Image, ImageFilter
 
 from selftaught.data import find_images, open_images
 from selftaught.data.alterations import ALTERATIONS
-from selftaught.data.copies import examine, find_same_bytes, find_same_files
+from selftaught.data.copies import examine, find_same_bytes, find_same_files, fingerprint
 
 
 def photo(seed: int = 0, size: tuple[int, int] = (64, 48)) -> Image.Image:
@@ -68,3 +68,14 @@ def test_alterations_change_a_picture_of_any_size() -> None:
             assert other.mode == "RGB"
             assert min(other.size) >= 1
             assert size == (1, 1) or other.size != size or other.tobytes() != image.tobytes(), name
+
+
+def test_a_fingerprint_stays_where_a_picture_stays_the_same(tmp_path: Path) -> None:
+    def prints(image: Image.Image) -> np.ndarray:
+        image.save(tmp_path / "p.png")
+        return fingerprint(str(tmp_path / "p.png"))
+
+    original = photo(0, (160, 120))
+    for way in ("resized", "recompressed", "watermarked"):
+        assert (prints(original) != prints(ALTERATIONS[way](original))).sum() <= 6, way
+    assert all((prints(original) != prints(photo(seed, (160, 120)))).sum() > 12 for seed in range(1, 10))

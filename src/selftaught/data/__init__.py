@@ -25,7 +25,7 @@ from selftaught.data.cache_space import (
 )
 from selftaught.data.cached_reader import CachedReader
 from selftaught.data.center_view import center_view
-from selftaught.data.copies import Picture, examine, find_same_bytes, find_same_files
+from selftaught.data.copies import Picture, examine, find_same_bytes, find_same_files, fingerprint
 from selftaught.data.crop_boxes import view_seed, view_seeds
 from selftaught.data.decoded_cache import DecodedCache
 from selftaught.data.device_crops import CropResizer, Packed
@@ -82,6 +82,7 @@ __all__ = [
     "find_images",
     "find_same_bytes",
     "find_same_files",
+    "fingerprint",
     "from_array",
     "identity",
     "in_batches",

@@ -13,6 +13,7 @@ from selftaught.data.images import identity, open_image
 from selftaught.data.tar_index import Member, read_member
 from selftaught.errors import ImageError
 
+FINGERPRINT_SIDE = 32
 SHARPNESS_SIDE = 512
 """Sharpness is measured at this size of the longer side, so that it is of the picture and not of its pixels."""
 
@@ -84,6 +85,22 @@ def examine(path: str) -> Picture:
     gray = np.pad(np.asarray(small, np.float32), 1, mode="edge")
     edges = gray[:-2, 1:-1] + gray[2:, 1:-1] + gray[1:-1, :-2] + gray[1:-1, 2:] - 4 * gray[1:-1, 1:-1]
     return Picture(image.width, image.height, identity(path)[0], float(edges.var()), digest)
+
+
+def fingerprint(path: str) -> np.ndarray:
+    """64 numbers, +1 or -1, that hardly change when a picture is made smaller, compressed or marked.
+
+    The signs of the 8×8 lowest frequencies of the small gray picture, compared with their median: a perceptual hash.
+
+    Raises:
+        ImageError: if it cannot be read.
+    """
+    from scipy.fft import dctn
+
+    gray = open_image(path, least=2 * FINGERPRINT_SIDE).convert("L")
+    small = gray.resize((FINGERPRINT_SIDE, FINGERPRINT_SIDE), Image.Resampling.LANCZOS)
+    low = dctn(np.asarray(small, np.float32))[:8, :8].flatten()
+    return np.where(low > np.median(low), 1, -1).astype(np.float32)
 
 
 def _digest(path: str) -> bytes:
