@@ -174,6 +174,14 @@ def test_the_card_tells_data_recipe_verdict_scores_use_and_license(run: Path, ph
     assert "ask them" in (tmp_path / "again" / "README.md").read_text("utf-8")
 
 
+def test_the_verdict_names_what_the_backbone_gives_without_training(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    rows = {"plain backbone": {"recall@1": 0.4321}, "trained": {"recall@1": 0.5}, "damaged": None}
+    (tmp_path / "run" / "models.json").write_text(json.dumps({"floor": "plain backbone", "models": rows}))
+    Embedder.load(tmp_path / "run", "cpu").save(tmp_path / "model")
+    assert "Without any training: plain backbone 43.2%." in (tmp_path / "model" / "README.md").read_text("utf-8")
+
+
 def test_without_labels_the_card_promises_nothing(photos: Path, tmp_path: Path) -> None:
     train(photos, out=tmp_path / "run", epochs=1, quiet=True, **TINY)
     Embedder.load(tmp_path / "run", "cpu").save(tmp_path / "model")

@@ -24,6 +24,7 @@ def read_history(run: Path) -> dict[str, Any]:
         "epochs": len(rows),
         "before": _numbers(_read(run / "start.json")),
         "after": _numbers(rows[-1]) if rows else {},
+        "without_training": _floors(_read(run / "models.json")),
     }
     return {name: value for name, value in history.items() if value}
 
@@ -39,12 +40,25 @@ def verdict(description: dict[str, Any]) -> str:
     if "recall@1" in before and "recall@1" in after:
         first, last = before["recall@1"], after["recall@1"]
         moved = "raised" if last > first else "lowered" if last < first else "did not change"
-        return (
+        told = (
             f"Training {moved} Recall@1 on the labeled images it was measured on: {first:.1%} before, {last:.1%} after."
         )
+        floors = ", ".join(f"{name} {score:.1%}" for name, score in history.get("without_training", {}).items())
+        return f"{told} Without any training: {floors}." if floors else told
     if after:
         return "No labels were given, so it was not measured whether training has helped."
     return "No numbers of its training are known."
+
+
+def _floors(models: dict[str, Any]) -> dict[str, float]:
+    """Recall@1 of what the backbone gives without training, by name, where it was measured."""
+    rows = models.get("models")
+    named = rows.items() if isinstance(rows, dict) else ()
+    return {
+        name: float(row["recall@1"])
+        for name, row in named
+        if name != "trained" and isinstance(row, dict) and isinstance(row.get("recall@1"), int | float)
+    }
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, float]:
