@@ -86,6 +86,10 @@ def assemble(
     reporter, interrupts = context.reporter, context.interrupts
     with interrupts.at_once():
         requested = change_settings(stage.record.requested, context.overrides)
+        if (
+            stage.record.settings is not None and requested.rows_at_once is None
+        ):  # or a resumed run would round otherwise
+            requested = replace(requested, rows_at_once=stage.record.settings.rows_at_once)
         device = make_fabric(choose_device(requested.device), "32-true").device
         torch.manual_seed(requested.seed)
         start = None if resumed or stage.starts_from is None else read_start(stage.starts_from)

@@ -15,6 +15,7 @@ from selftaught.parallel import world
 from selftaught.recipes import Settings
 from selftaught.retrieval import APPROXIMATE_FROM, choose_search, nearest
 from selftaught.run_folder import Choice
+from selftaught.training.gradient_parts import bytes_per_view, free_memory
 from selftaught.training.processes import launched
 from selftaught.training.progress import duration
 
@@ -29,6 +30,8 @@ EPOCHS, FEWEST_EPOCHS, MOST_STEPS = 30, 3, 3000
 """How long a run is where nobody says it."""
 LEAST_MOMENTUM = 0.998
 """In a short run the teacher stays near its start, which is what was tried."""
+MEMORY_SHARE, FEWEST_ROWS = 0.4, 4
+"""How much of the free memory a batch may take, and views that go through the network together at the least."""
 PATIENCE = 1800.0
 """Seconds that training without a GPU takes where nobody says how long."""
 TIMED_VIEWS = 8
@@ -41,6 +44,9 @@ def resolve(settings: Settings, images: int, backbone: Backbone, device: torch.d
     batch_norm, batch_size = _batch_norm(settings, backbone), _batch_size(settings, images)
     epochs = [] if settings.epochs is not None else [choose_epochs(settings, images, backbone, device)]
     settings = replace(settings, batch_size=batch_size.value, epochs=epochs[0].value if epochs else settings.epochs)
+    rows = _rows_at_once(settings, backbone, device, bool(batch_norm.value))
+    if rows and rows[0].value < 2 * batch_size.value:
+        settings = replace(settings, compile=False)
     choices = [
         Choice("backbone", backbone.name, backbone.reason),
         Choice("crop", backbone.preprocessing.size, f"the input size of {backbone.name}"),
@@ -51,6 +57,7 @@ def resolve(settings: Settings, images: int, backbone: Backbone, device: torch.d
         batch_norm,
         *_clusters(settings, images),
         _precision(settings, backbone, device),
+        *rows,
         *_compile(settings, images, device, batch_norm),
         *_search(settings, images, device),
         *_cache_side(settings, backbone),
@@ -170,6 +177,26 @@ def _precision(settings: Settings, backbone: Backbone, device: torch.device) -> 
     if device.type == "cpu" and has_bfloat16() and not grouped:  # in grouped convolutions it is slower than float32
         return Choice("precision", "bf16-mixed", "the CPU computes in bfloat16; similarity and losses stay in float32")
     return Choice("precision", "32-true", f"full precision on this {device.type} device")
+
+
+def _rows_at_once(settings: Settings, backbone: Backbone, device: torch.device, frozen: bool) -> list[Choice]:
+    """The parts that a batch is taken in, if the memory that is free is too small for it as a whole."""
+    assert settings.batch_size is not None
+    rows = 2 * settings.batch_size
+    possible = settings.method == "stml" and frozen and world() == 1 and settings.train == "all"
+    if settings.rows_at_once is not None:
+        if not possible and settings.rows_at_once < rows:
+            raise UsageError("rows_at_once needs the method stml, frozen batch norm, one process and --train all")
+        return [Choice("rows_at_once", settings.rows_at_once, "as asked for")]
+    free = free_memory(device) if possible else None
+    if free is None:
+        return []
+    each = bytes_per_view(Encoder(backbone.module, backbone.preprocessing, freeze_batch_norm=True).to(device).train())
+    fitting = int(MEMORY_SHARE * free / max(1, each))
+    if fitting >= rows:
+        return []
+    reason = f"{rows} would take {rows * each / 2**30:.1f} GiB, and {free / 2**30:.1f} are free"
+    return [Choice("rows_at_once", max(FEWEST_ROWS, fitting), reason)]
 
 
 def has_bfloat16() -> bool:

@@ -1,0 +1,90 @@
+"""The gradient of a whole batch in parts, for networks that would not fit into memory with all views at once.
+
+The loss compares all rows of a batch, but depends on them only through their embeddings. So all rows are embedded
+without keeping anything, the loss gives its gradient at the embeddings, and each part goes through the network once
+more, now with that gradient. That takes a quarter more time, and gives the same gradient if every row is embedded on
+its own: batch norm must be frozen.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from selftaught.learners import Learner
+from selftaught.networks import Encoder
+
+MEASURED_VIEWS = 2
+
+
+def backward_in_parts(
+    learner: Learner,
+    rows: Tensor,
+    ids: Tensor,
+    at_once: int,
+    autocast: Callable[[], AbstractContextManager[Any]],
+) -> dict[str, Tensor]:
+    """The losses of a batch, whose gradient is added to that of the network's parameters.
+
+    Args:
+        learner: one that embeds each row on its own, as STML does.
+        rows: uint8 n×3×H×W, all first views, then all second ones.
+        ids: the image that each row shows.
+        at_once: rows that go through the network together.
+    """
+    parts = rows.split(at_once)
+    with torch.no_grad(), autocast():
+        embedded = [learner.embed(part) for part in parts]
+    whole = {name: torch.cat([part[name] for part in embedded]) for name in embedded[0]}
+    leaves = {name: whole[name].requires_grad_() for name in learner.network.heads}
+    with autocast():
+        losses = learner.loss(whole, ids)
+    losses[learner.loss_names[0]].backward()
+    gradients = {name: leaf.grad.split(at_once) for name, leaf in leaves.items() if leaf.grad is not None}
+    for number, part in enumerate(parts):
+        with autocast():
+            again = learner.network(part)
+        pairs = [(again[name], pieces[number]) for name, pieces in gradients.items()]
+        torch.autograd.backward([output for output, _ in pairs], [gradient for _, gradient in pairs])
+    return losses
+
+
+def bytes_per_view(encoder: Encoder) -> int:
+    """Memory that the network keeps of one view until its gradient is known, in float32."""
+    size, device = encoder.preprocessing.size, next(encoder.parameters()).device
+    own = {parameter.untyped_storage().data_ptr() for parameter in encoder.parameters()}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    views = torch.zeros(MEASURED_VIEWS, 3, size, size, dtype=torch.uint8, device=device)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        features = encoder(views)
+    del features
+    return sum(kept.values()) // MEASURED_VIEWS
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Bytes that can still be used on a device; None if that is not known."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    free = None
+    with suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = 1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1])
+    with suppress(OSError, ValueError):  # a container may be allowed less
+        group = Path("/sys/fs/cgroup")
+        left = int((group / "memory.max").read_text()) - int((group / "memory.current").read_text())
+        free = left if free is None else min(free, left)
+    with suppress(OSError, ValueError, AttributeError):
+        if free is None:
+            free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return free
