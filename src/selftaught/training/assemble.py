@@ -86,10 +86,9 @@ def assemble(
     reporter, interrupts = context.reporter, context.interrupts
     with interrupts.at_once():
         requested = change_settings(stage.record.requested, context.overrides)
-        if (
-            stage.record.settings is not None and requested.rows_at_once is None
-        ):  # or a resumed run would round otherwise
-            requested = replace(requested, rows_at_once=stage.record.settings.rows_at_once)
+        known = stage.record.settings
+        if known is not None and known.batch_size is not None:  # a resumed run rounds as before, whatever memory is free
+            requested = replace(requested, rows_at_once=known.rows_at_once or 2 * known.batch_size)
         device = make_fabric(choose_device(requested.device), "32-true").device
         torch.manual_seed(requested.seed)
         start = None if resumed or stage.starts_from is None else read_start(stage.starts_from)
