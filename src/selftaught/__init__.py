@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from selftaught.retrieval import map_at_r, r_precision, recall_at_k
     from selftaught.training.train import train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Embedder",

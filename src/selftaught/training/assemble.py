@@ -87,7 +87,7 @@ def assemble(
     with interrupts.at_once():
         requested = change_settings(stage.record.requested, context.overrides)
         known = stage.record.settings
-        if known is not None and known.batch_size is not None:  # a resumed run rounds as before, whatever memory is free
+        if known is not None and known.batch_size is not None:  # resumed: it rounds as before, whatever memory is free
             requested = replace(requested, rows_at_once=known.rows_at_once or 2 * known.batch_size)
         device = make_fabric(choose_device(requested.device), "32-true").device
         torch.manual_seed(requested.seed)
