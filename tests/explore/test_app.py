@@ -18,7 +18,7 @@ from conftest import draw_photos
 from selftaught import Embedder
 from selftaught.data import find_images
 from selftaught.explore import Exhibit, Version, exhibit_folder, exhibit_index
-from selftaught.index import add_images, make_index
+from selftaught.index import add_images, make_index, open_index, remove_images
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -267,5 +267,9 @@ def test_an_index_is_shown_with_its_thumbnails_also_after_its_photos_moved(
     app = make_app(exhibit, Maps([exhibit.versions[0].vectors]), TOKEN, tmp_path)
     assert sorted(exhibit.names) == list(find_images(moved).files)
     assert {get(app, path).status for path in ("/thumbnail/3", "/photo/3", "/api/neighbors/0/3")} == {200}
+    other = open_index(index.folder, embedder=embedder)
+    remove_images(other, [folder / "class 0"], quiet=True)
+    assert {get(app, f"/thumbnail/{number}").status for number in range(12)} == {200}, "from the files, if need be"
+    index.table.refresh()
     lost = make_app(exhibit_index(index), Maps([exhibit.versions[0].vectors]), TOKEN, tmp_path)
     assert [get(lost, path).status for path in ("/thumbnail/3", "/photo/3")] == [200, 415]

@@ -25,7 +25,7 @@ from selftaught.explore.exhibit import Exhibit
 from selftaught.explore.guard import App, guard
 from selftaught.explore.links import write_links
 from selftaught.explore.maps import EARLY, LATE, Maps
-from selftaught.index.scale import Scale, scale_of
+from selftaught.index import Scale, scale_of
 from selftaught.retrieval import nearest
 
 UPLOAD_BYTES = 25 * 2**20

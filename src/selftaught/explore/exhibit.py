@@ -12,11 +12,8 @@ from torch import Tensor
 from selftaught.data import ImageFolder, open_image
 from selftaught.data.tar_index import Member
 from selftaught.embedder import Embedder
-from selftaught.errors import ImageError
-from selftaught.index import Index
-from selftaught.index.collection import locate
-from selftaught.index.table import as_path
-from selftaught.index.thumbnails import shrink
+from selftaught.errors import ImageError, SelftaughtError
+from selftaught.index import Index, as_path, locate, shrink
 
 PHOTO_SIDE = 1600
 """Long side of the largest picture that is sent."""
@@ -88,13 +85,21 @@ def exhibit_folder(images: ImageFolder, versions: Sequence[Version]) -> Exhibit:
 
 def exhibit_index(index: Index, moved: Path | None = None) -> Exhibit:
     """The images of an index, with its thumbnails."""
-    rows = index.table.column("path", "root", "thumbnail", "vector")
+    rows = index.table.column("path", "root", "vector")
     pairs = list(zip(*(map(as_path, rows[name].to_pylist()) for name in ("path", "root")), strict=True))
     paths = tuple(str(locate(path, root, moved)) for path, root in pairs)
     names = tuple(os.path.relpath(path, root) for path, root in pairs)
-    column = rows["thumbnail"]
+
+    def small(number: int) -> bytes:
+        """Its thumbnail, as long as nobody changes the index; without one it is made of the file."""
+        try:
+            found = index.table.take([number], "path", "thumbnail").to_pylist()
+        except SelftaughtError:
+            return b""
+        return bytes(found[0]["thumbnail"]) if found and as_path(found[0]["path"]) == pairs[number][0] else b""
+
     version = Version(f"index {index.folder.name}", index.embedder, index.table.matrix(rows))
-    return Exhibit(names, paths, (version,), lambda number: column[number].as_py(), _real_paths(paths))
+    return Exhibit(names, paths, (version,), small, _real_paths(paths))
 
 
 def _real_paths(paths: Sequence[str]) -> tuple[str, ...]:

@@ -1,9 +1,11 @@
 """A searchable collection of images: vectors, paths and thumbnails in an embedded database, with the model inside."""
 
 from selftaught.index.changes import Change, add_images, remove_images, sync_images
-from selftaught.index.collection import Hit, Index, is_index, make_index, open_index
+from selftaught.index.collection import Hit, Index, is_index, locate, make_index, open_index
 from selftaught.index.qdrant import parse_target, push_index
 from selftaught.index.scale import Scale, scale_of
+from selftaught.index.table import as_path
+from selftaught.index.thumbnails import shrink
 
 __all__ = [
     "Change",
@@ -11,12 +13,15 @@ __all__ = [
     "Index",
     "Scale",
     "add_images",
+    "as_path",
     "is_index",
+    "locate",
     "make_index",
     "open_index",
     "parse_target",
     "push_index",
     "remove_images",
     "scale_of",
+    "shrink",
     "sync_images",
 ]

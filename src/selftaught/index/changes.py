@@ -116,8 +116,6 @@ def _add(index: Index, images: ImageFolder, allow_skipped: bool, reporter: Repor
                 )
         writer.save()
     if skipped:
-        if not index.table.paths():
-            check_skipped(images, skipped, allow=False)
         check_skipped(images, skipped, allow=allow_skipped)
     return Change(written, 0, tuple(skipped))
 
