@@ -107,9 +107,9 @@ def test_an_index_killed_while_it_is_made_is_made_by_the_same_command(
 ) -> None:
     program = """
 import os, signal
-from selftaught import Embedder
 from selftaught.cli.main import main
-Embedder.save = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+from selftaught.index import collection
+collection.write_model = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 main()
 """
     command = ("index", run, images, "--out", tmp_path / "made")
