@@ -120,7 +120,7 @@ class Pieces:
 
             taken = {
                 "neighbor pass": self._timed(neighbors, 1),
-                "signals": self._timed(lambda: measurements.signals(self.images, heads, None), 1),
+                "signals": self._timed(lambda: measurements.signals(self.images, heads), 1),
             }
             if labeled is not None:
                 taken["evaluation"] = self._timed(lambda: measurements.scores(heads), 1)

@@ -18,6 +18,7 @@ from torch import nn
 from selftaught import files
 from selftaught.errors import SelftaughtError, UsageError
 from selftaught.files import lock_folder
+from selftaught.recipes import Settings
 from selftaught.run_folder import (
     CHECKPOINT,
     PARTIAL,
@@ -94,15 +95,15 @@ def loop() -> Loop:
     optimizer = AdamP(learner.parameters(), lr=0.1)
     learner(torch.ones(1, 3)).sum().backward()
     optimizer.step()
-    parts: Any = SimpleNamespace(learner=learner, optimizer=optimizer, settings=None, folder=Path("run"))
+    parts: Any = SimpleNamespace(learner=learner, optimizer=optimizer, settings=Settings(), folder=Path("run"))
     return Loop(parts)
 
 
 @pytest.fixture
 def state() -> TrainState:
     row = {"effective_rank": 2.0, "view_agreement": 0.5}
-    plan, sums, probe = torch.tensor([[0, 1], [2, 0]]), torch.zeros(1), torch.tensor([[1], [0]])
-    return TrainState(("a", "b", "c"), ("d",), plan, sums, row, probe, epoch=1, step=1, history=[{"epoch": 1, **row}])
+    plan, sums = torch.tensor([[0, 1], [2, 0]]), torch.zeros(1)
+    return TrainState(("a", "b", "c"), ("d",), plan, sums, row, epoch=1, step=1, history=[{"epoch": 1, **row}])
 
 
 @pytest.fixture

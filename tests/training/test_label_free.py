@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from selftaught.training.label_free import effective_rank, neighbors_kept, probe_neighbors, symptom, view_agreement
+from selftaught.training.label_free import effective_rank, symptom, view_agreement
 
 GOOD = {"effective_rank": 40.0, "view_agreement": 0.7, "loss": 0.3}
 
@@ -57,17 +57,6 @@ def test_view_agreement_is_how_often_the_other_view_is_nearest() -> None:
     assert view_agreement(first, second, gallery, torch.arange(3)) == 1.0
     # An image's own gallery row is no competitor, another image at the same place is one.
     assert view_agreement(first[:1], torch.tensor([[11.0]]), gallery, torch.tensor([0])) == 0.0
-
-
-def test_neighbors_kept_ignores_order() -> None:
-    assert neighbors_kept(torch.tensor([[1, 2, 3]]), torch.tensor([[3, 2, 1]])) == 1.0
-    assert neighbors_kept(torch.tensor([[1, 2], [5, 6]]), torch.tensor([[2, 9], [7, 8]])) == 0.25
-
-
-def test_probes_never_count_themselves() -> None:
-    z = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
-    probes = torch.tensor([3, 7])
-    assert not (probe_neighbors(z, probes) == probes[:, None]).any()
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_a_run_folder_holds_model_settings_metrics_and_curves(run: Path) -> None
     for name in ("model.safetensors", "model.json", "settings.json", "metrics.jsonl", "curves.png", "checkpoint.pt"):
         assert (run / name).stat().st_size > 0
     assert not list(run.glob(".*.tmp"))
-    names = {"loss", "contrastive", "distillation", "effective_rank", "view_agreement", "neighbors_kept", "recall@1"}
+    names = {"loss", "contrastive", "distillation", "effective_rank", "view_agreement", "recall@1"}
     assert [row["epoch"] for row in rows(run)] == [1, 2]
     assert all(names <= row.keys() for row in rows(run))
     description = json.loads((run / "model.json").read_text())

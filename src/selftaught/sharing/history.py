@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 SCORES = ("recall@1", "recall@2", "recall@4", "recall@8", "r_precision", "map@r")
-SIGNALS = ("effective_rank", "view_agreement", "neighbors_kept")
+SIGNALS = ("effective_rank", "view_agreement")
 
 
 def add_history(description: dict[str, Any], run: Path) -> dict[str, Any]:

@@ -43,8 +43,6 @@ class TrainState:
     """Sums of the losses over the epoch's steps so far."""
     start: dict[str, float]
     """What was measured before training."""
-    probe: Tensor
-    """The probes' neighbors after the last epoch."""
     epoch: int = 0
     """Finished epochs."""
     step: int = 0
@@ -135,7 +133,7 @@ def _read_state(saved: dict[str, Any]) -> TrainState:
     state = TrainState(**saved | {name: tuple(filter(None, saved[name].split(SEPARATOR))) for name in LISTS})
     plan, rows = state.plan, [state.start, *state.history]
     good = (
-        (plan.ndim, plan.dtype) == (state.probe.ndim, state.probe.dtype) == (2, torch.int64)
+        (plan.ndim, plan.dtype) == (2, torch.int64)
         and bool(((plan >= 0) & (plan < len(state.files))).all())
         and 0 <= int(state.step) <= len(plan)
         and len(state.history) == state.epoch

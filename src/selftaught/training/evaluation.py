@@ -25,7 +25,7 @@ from selftaught.parallel import all_gather_list, gather_rows, run_on_first, shar
 from selftaught.recipes import Settings
 from selftaught.retrieval import score
 from selftaught.training.interrupts import Interrupts
-from selftaught.training.label_free import effective_rank, neighbors_kept, probe_neighbors, probes_of, view_agreement
+from selftaught.training.label_free import effective_rank, probes_of, view_agreement
 from selftaught.training.progress import Reporter
 from selftaught.training.readout import fit_readout
 
@@ -93,20 +93,14 @@ class Evaluation:
         heads = self._embed(images, range(len(images)), "squash", "embedding all images")
         return {name: rows[:, 0] for name, rows in heads.items()}
 
-    def signals(
-        self, images: ImageFolder, heads: dict[str, Tensor], before: Tensor | None
-    ) -> tuple[dict[str, float], Tensor]:
-        """The label-free signals, and the probes' neighbors to compare with after the next epoch."""
+    def signals(self, images: ImageFolder, heads: dict[str, Tensor]) -> dict[str, float]:
+        """The signals by which a collapse is noticed without labels."""
         generator = torch.Generator().manual_seed(self.settings.seed)
         probes = torch.randperm(len(images), generator=generator)[: probes_of(len(images))]
         views = self._embed(images, probes.tolist(), "random", "looking at two views of each image")["f"]
         own = probes.to(self.fabric.device)
         agreement = view_agreement(views[:, 0], views[:, 1], heads["f"], own)
-        now = probe_neighbors(heads[self.learner.batch_head], own)
-        row = {"effective_rank": effective_rank(heads["f"]), "view_agreement": agreement}
-        if before is not None:
-            row["neighbors_kept"] = neighbors_kept(before, now)
-        return row, now
+        return {"effective_rank": effective_rank(heads["f"]), "view_agreement": agreement}
 
     def scores(self, training: dict[str, Tensor]) -> dict[str, float]:
         """Retrieval metrics on the labeled images, as ``selftaught evaluate`` computes them; nothing without labels.

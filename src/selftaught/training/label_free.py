@@ -1,4 +1,4 @@
-"""Signals that need no labels: is the embedding alive, does it know an image again, is it settling?"""
+"""Signals that need no labels: is the embedding alive, does it know an image again?"""
 
 import math
 from collections.abc import Mapping
@@ -10,7 +10,6 @@ from selftaught.retrieval import nearest
 
 PROBES, FEWEST_PROBES = 256, 100
 """Images that the signals are measured on, of many and of few images: looking at them takes its time in every epoch."""
-PROBE_NEIGHBORS = 10
 BLOCK_BYTES = 64 * 2**20
 """Memory for the rows that are summed at once in float64."""
 
@@ -66,23 +65,6 @@ def view_agreement(first: Tensor, second: Tensor, gallery: Tensor, own: Tensor) 
     """
     others, _ = nearest(first, gallery, 1, exclude=own)
     return float(((first - second).norm(dim=1) < others[:, 0]).float().mean())
-
-
-def probe_neighbors(embeddings: Tensor, probes: Tensor) -> Tensor:
-    """The nearest images of each probe, p×k on the CPU."""
-    _, indices = nearest(embeddings[probes], embeddings, min(PROBE_NEIGHBORS, len(embeddings) - 1), exclude=probes)
-    return indices.cpu()
-
-
-def neighbors_kept(before: Tensor, after: Tensor) -> float:
-    """The fraction of neighbors that are the same in both p×k lists, whatever their order.
-
-    Example:
-        >>> import torch
-        >>> neighbors_kept(torch.tensor([[1, 2]]), torch.tensor([[2, 3]]))
-        0.5
-    """
-    return float((before[:, :, None] == after[:, None, :]).any(2).double().mean())
 
 
 def symptom(

@@ -54,7 +54,7 @@ class Loop:
         evaluation, images = self.parts.evaluation, self.parts.images
         heads = evaluation.training_set(images)
         scores = evaluation.scores(heads)  # before the signals: by then all images are known to be readable
-        start, probe = evaluation.signals(images, heads, None)
+        start = evaluation.signals(images, heads)
         if self.settings.search == "approximate":
             self._tell_recall(heads[self.learner.batch_head])
         state = TrainState(
@@ -63,7 +63,6 @@ class Loop:
             plan=self._plan(heads, epoch=0),
             sums=torch.zeros(len(self.learner.loss_names)),
             start=start | scores,
-            probe=probe,
         )
         self._keep_snapshot(0)
         self._keep(state)
@@ -165,8 +164,7 @@ class Loop:
         row: dict[str, float] = {"epoch": state.epoch + 1, "lr": self.parts.optimizer.param_groups[0]["lr"]}
         row |= dict(zip(self.learner.loss_names, means, strict=True))
         heads = evaluation.training_set(images)
-        signals, probe = evaluation.signals(images, heads, state.probe)
-        row |= signals
+        row |= evaluation.signals(images, heads)
         problem = broadcast(symptom(state.start, row, len(images), self.learner.groups_images))
         if problem:
             raise self._collapse(state, problem)
@@ -177,7 +175,7 @@ class Loop:
         plan = self._plan(heads, epoch) if epoch < last else state.plan
         # Nothing may come between these: up to here an interrupt leaves the state at the end of the last step.
         state.history.append(row)
-        state.epoch, state.step, state.plan, state.probe = epoch, 0, plan, probe
+        state.epoch, state.step, state.plan = epoch, 0, plan
         state.sums = torch.zeros_like(state.sums)
         if epoch == last or time.monotonic() - self.kept_at > EPOCH_INTERVAL:
             self._keep(state)
