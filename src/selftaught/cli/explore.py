@@ -6,10 +6,9 @@ from selftaught.cli.model_commands import embed_folder
 from selftaught.data import ImageFolder, open_images
 from selftaught.embedder import Embedder
 from selftaught.errors import UsageError, printable
-from selftaught.explore import Exhibit, Version, exhibit_folder, exhibit_index, serve
-from selftaught.explore.server import check_installed
+from selftaught.explore import Exhibit, Version, check_installed, exhibit_folder, exhibit_index, serve
 from selftaught.index import is_index, open_index
-from selftaught.training.snapshots import kept, load_snapshot
+from selftaught.training import kept, load_snapshot
 
 
 def explore(

@@ -38,6 +38,7 @@ from selftaught.data.loader import ReadersEnded, available_cores
 from selftaught.data.products import draw_photos, make_products
 from selftaught.data.requests import Batch, ImageReader, View, ViewRequest
 from selftaught.data.sources import absolute, open_images
+from selftaught.data.tar_index import Member
 from selftaught.data.views import Views
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "ImageFolder",
     "ImageReader",
     "Level",
+    "Member",
     "Packed",
     "Picture",
     "ReadersEnded",

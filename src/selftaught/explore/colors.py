@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from selftaught.explore.exhibit import Exhibit
-from selftaught.learners.kmeans import kmeans
+from selftaught.learners import kmeans
 from selftaught.retrieval import choose_search
 
 KINDS = ("folder", "cluster", "date", "distance")

@@ -9,8 +9,7 @@ from pathlib import Path
 from PIL import Image
 from torch import Tensor
 
-from selftaught.data import ImageFolder, open_image
-from selftaught.data.tar_index import Member
+from selftaught.data import ImageFolder, Member, open_image
 from selftaught.embedder import Embedder
 from selftaught.errors import ImageError, SelftaughtError
 from selftaught.index import Index, as_path, locate, shrink

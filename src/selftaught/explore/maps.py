@@ -103,8 +103,12 @@ class Maps:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
+    def stop(self, patience: float = 5.0) -> bool:
+        """End the work; whether it has ended within so many seconds."""
         self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(patience)
+        return not self._thread.is_alive()
 
     def wait(self) -> None:
         self._thread.join()

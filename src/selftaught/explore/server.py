@@ -1,7 +1,9 @@
 """The page on an address of this machine, until Ctrl-C."""
 
+import os
 import secrets
 import socket
+import sys
 from pathlib import Path
 
 from selftaught.errors import UsageError
@@ -37,7 +39,9 @@ def serve(exhibit: Exhibit, port: int, selections: Path, *, browser: bool = Fals
     except KeyboardInterrupt:  # the way to end it
         pass
     finally:
-        maps.stop()
+        if not maps.stop():  # a thread within compiled code would make Python abort at its end
+            sys.stdout.flush()
+            os._exit(0)
 
 
 def check_installed() -> None:

@@ -1,6 +1,7 @@
 """Methods of learning embeddings, behind one small interface."""
 
 from selftaught.learners.clustering import ClusterSettings
+from selftaught.learners.kmeans import kmeans
 from selftaught.learners.learner import VIEWS, Learner
 from selftaught.learners.registry import (
     METHODS,
@@ -27,6 +28,7 @@ __all__ = [
     "describe_settings",
     "find_method",
     "has_setting",
+    "kmeans",
     "load_settings",
     "make_settings",
     "name_method",
