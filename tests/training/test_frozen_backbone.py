@@ -291,6 +291,7 @@ feature_file.BLOCK = 5
 write = feature_file.FeatureFile.write
 feature_file.FeatureFile.write = lambda *given: (time.sleep(0.1), write(*given))
 options = {"backbone": "small", "dim": 8, "batch_size": 8, "neighbors": 2, "epochs": 1, "workers": 0}
+options |= {"recipe": "official", "precision": "32-true"}
 train(sys.argv[1], out=sys.argv[2], train="heads", **options)
 """
 

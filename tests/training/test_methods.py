@@ -1,6 +1,7 @@
 """Every method in the one loop: trains, is saved with its metric, resumes to the same result."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,9 @@ def test_preprocessing_of_a_module_of_ones_own_outlives_a_stop_before_the_first_
     module = SmallNetwork()
     train(photos, out=run, backbone=module, preprocessing=inputs, **options | {"epochs": 0})
     for file in run.iterdir():
-        if file.name != "settings.json":
+        if file.is_dir():
+            shutil.rmtree(file)
+        elif file.name != "settings.json":
             file.unlink()
     model = train(resume=run, backbone=module, quiet=True)
     assert model.preprocessing == inputs

@@ -14,6 +14,7 @@ from conftest import TINY, draw_photos, note_calls
 from selftaught import Embedder, train
 from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError
 from selftaught.training import loop as loop_module
+from selftaught.training import model as model_module
 from selftaught.training.checkpoint import load_checkpoint
 
 pytest.importorskip("pytorch_metric_learning")
@@ -183,17 +184,17 @@ def test_an_interrupt_at_the_end_of_the_first_stage_stops_before_the_second(
 ) -> None:
     labeled, unlabeled = halves
     run = tmp_path / "run"
-    save = Embedder.save
+    write = model_module.write_model
 
-    def interrupted(embedder: Embedder, folder: Path) -> None:
-        save(embedder, folder)
+    def interrupted(*given: Any) -> None:
+        write(*given)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(Embedder, "save", interrupted)
+    monkeypatch.setattr(model_module, "write_model", interrupted)
     with pytest.raises(Interrupted, match=f"--resume {run}$"):
         train(labeled=labeled, unlabeled=unlabeled, out=run, **SEMI)
     assert not (run / "checkpoint.pt").exists()
-    monkeypatch.setattr(Embedder, "save", save)
+    monkeypatch.setattr(model_module, "write_model", write)
     train(resume=run, quiet=True)
     assert (run / "model.json").exists()
 

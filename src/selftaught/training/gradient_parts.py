@@ -55,7 +55,8 @@ def backward_in_parts(
 
 def bytes_per_view(encoder: Encoder) -> int:
     """Memory that the network keeps of one view until its gradient is known, in float32."""
-    size, device = encoder.preprocessing.size, next(encoder.parameters()).device
+    size = encoder.preprocessing.size
+    device = next((parameter.device for parameter in encoder.parameters()), torch.device("cpu"))
     own = {parameter.untyped_storage().data_ptr() for parameter in encoder.parameters()}
     kept: dict[int, int] = {}
 
