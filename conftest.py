@@ -1,10 +1,14 @@
 """Fixtures for the tests and for the examples in the documentation."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # several at once: their threads would wait for one another
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest

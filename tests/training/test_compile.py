@@ -112,7 +112,7 @@ def test_a_compiler_that_fails_late_leaves_no_gradients_behind(
 @needs_compiler
 def test_a_module_that_its_owner_has_compiled_stays_compiled(photos: Path, tmp_path: Path) -> None:
     module = SmallNetwork()
-    module.compile(dynamic=True)
+    module.compile(backend="eager", dynamic=True)
     compiled = module._compiled_call_impl
     assert compiled is not None
     train(photos, out=tmp_path / "run", epochs=1, quiet=True, compile=True, **TINY | {"backbone": module})

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from conftest import TINY, draw_photos, note_calls
-from selftaught import Embedder, train
+from selftaught import Embedder, model_files, train
 from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError
 from selftaught.training import loop as loop_module
 from selftaught.training import model as model_module
@@ -184,7 +184,7 @@ def test_an_interrupt_at_the_end_of_the_first_stage_stops_before_the_second(
 ) -> None:
     labeled, unlabeled = halves
     run = tmp_path / "run"
-    write = model_module.write_model
+    write = model_files.write_model
 
     def interrupted(*given: Any) -> None:
         write(*given)

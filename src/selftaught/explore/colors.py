@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from selftaught.explore.exhibit import Exhibit
-from selftaught.learners import kmeans
+from selftaught.learners import run_kmeans
 from selftaught.retrieval import choose_search
 
 KINDS = ("folder", "cluster", "date", "distance")
@@ -24,7 +24,7 @@ def color_by(exhibit: Exhibit, kind: str, version: int) -> dict[str, Any]:
         return {"names": [name or "·" for name in names], "values": [numbers[folder] for folder in folders]}
     if kind == "cluster":
         count = max(1, min(CLUSTERS, round((len(vectors) / 2) ** 0.5)))
-        _, clusters = kmeans(vectors, count, torch.Generator().manual_seed(0))
+        _, clusters = run_kmeans(vectors, count, torch.Generator().manual_seed(0))
         by_size = clusters.bincount(minlength=count).argsort(descending=True).argsort()
         return {"names": [f"cluster {n + 1}" for n in range(count)], "values": by_size[clusters].tolist()}
     if kind == "date":

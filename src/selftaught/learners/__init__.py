@@ -1,7 +1,7 @@
 """Methods of learning embeddings, behind one small interface."""
 
 from selftaught.learners.clustering import ClusterSettings
-from selftaught.learners.kmeans import kmeans
+from selftaught.learners.kmeans import kmeans as run_kmeans
 from selftaught.learners.learner import VIEWS, Learner
 from selftaught.learners.registry import (
     METHODS,
@@ -28,10 +28,10 @@ __all__ = [
     "describe_settings",
     "find_method",
     "has_setting",
-    "kmeans",
     "load_settings",
     "make_settings",
     "name_method",
     "parse_settings",
+    "run_kmeans",
     "settings_for",
 ]
