@@ -78,7 +78,13 @@ def test_models_json_has_the_floors_and_the_trained_model_with_the_scores_of_eva
     best_run: Path, many: Path
 ) -> None:
     models = json.loads((best_run / "models.json").read_text())
-    assert set(models["models"]) == {"plain backbone", "half-whitened", "half-whitened, avg+max", "trained"}
+    assert set(models["models"]) == {
+        "plain backbone",
+        "plain, avg+max",
+        "half-whitened",
+        "half-whitened, avg+max",
+        "trained",
+    }
     found = {name: row["found_again"] for name, row in models["models"].items() if name != "trained"}
     assert models["floor"] == max(found, key=lambda name: found[name])
     served = "trained" if not (best_run / "trained").exists() else models["floor"]
@@ -123,7 +129,11 @@ def test_few_images_are_not_whitened_on(photos: Path, tmp_path: Path) -> None:
     train(photos, out=run, backbone=own_backbone(), epochs=1, quiet=True, **settings)
     trained = run / "trained" if (run / "trained").exists() else run
     assert json.loads((trained / "model.json").read_text())["metric"] == "euclidean"
-    assert set(json.loads((run / "models.json").read_text())["models"]) == {"plain backbone", "trained"}
+    assert set(json.loads((run / "models.json").read_text())["models"]) == {
+        "plain backbone",
+        "plain, avg+max",
+        "trained",
+    }
 
 
 @pytest.mark.parametrize("broken", ["", "[]", '{"floor": "x", "models": {}}', '{"floor": 1}'])
@@ -136,14 +146,17 @@ def test_damaged_models_json_costs_the_comparison_and_nothing_else(best_run: Pat
 def test_the_verdict_says_in_words_whether_training_was_worth_it() -> None:
     floors = {"plain backbone": {"found_again": 0.98}, "half-whitened": {"found_again": 0.97}}
     assert "no sign that training did harm" in give_verdict(floors, "plain backbone", {"found_again": 0.99}, False)
-    assert "training made it worse; so the untrained model" in give_verdict(
-        floors, "plain backbone", {"found_again": 0.9}, True
-    )
+    worse = give_verdict(floors, "plain backbone", {"found_again": 0.9}, True)
+    assert "training made it worse" in worse
+    assert "so the untrained model (plain backbone) is served, and the trained one is in trained/" in worse
     scored = {name: row | {"recall@1": 0.4} for name, row in floors.items()}
     said = give_verdict(scored, "plain backbone", {"found_again": 0.99, "recall@1": 0.452}, False)
     assert "Recall@1 45.2%" in said
     assert "training gained 5.2 points" in said
     assert "lost 10.0 points" in give_verdict(scored, "plain backbone", {"found_again": 0.99, "recall@1": 0.3}, False)
+    for recall, word in ((0.3, "right"), (0.5, "wrong")):
+        told = give_verdict(scored, "plain backbone", {"found_again": 0.9, "recall@1": recall}, True)
+        assert told.endswith(f"the labels say that this was {word}")
 
 
 def test_momentum_epochs_and_size_are_chosen_by_the_run(best_run: Path) -> None:

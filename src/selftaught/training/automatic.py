@@ -30,7 +30,7 @@ EPOCHS, FEWEST_EPOCHS, MOST_STEPS = 30, 3, 3000
 """How long a run is where nobody says it."""
 LEAST_MOMENTUM = 0.998
 """In a short run the teacher stays near its start, which is what was tried."""
-MEMORY_SHARE, FEWEST_ROWS = 0.4, 4
+MEMORY_SHARE, FEWEST_ROWS = 0.25, 4
 """How much of the free memory a batch may take, and views that go through the network together at the least."""
 PATIENCE = 1800.0
 """Seconds that training without a GPU takes where nobody says how long."""
@@ -45,8 +45,7 @@ def resolve(settings: Settings, images: int, backbone: Backbone, device: torch.d
     epochs = [] if settings.epochs is not None else [choose_epochs(settings, images, backbone, device)]
     settings = replace(settings, batch_size=batch_size.value, epochs=epochs[0].value if epochs else settings.epochs)
     rows = _rows_at_once(settings, backbone, device, bool(batch_norm.value))
-    if rows and rows[0].value < 2 * batch_size.value:
-        settings = replace(settings, compile=False)
+    settings = replace(settings, rows_at_once=rows[0].value) if rows else settings
     choices = [
         Choice("backbone", backbone.name, backbone.reason),
         Choice("crop", backbone.preprocessing.size, f"the input size of {backbone.name}"),
@@ -196,7 +195,8 @@ def _rows_at_once(settings: Settings, backbone: Backbone, device: torch.device, 
     if fitting >= rows:
         return []
     reason = f"{rows} would take {rows * each / 2**30:.1f} GiB, and {free / 2**30:.1f} are free"
-    return [Choice("rows_at_once", max(FEWEST_ROWS, fitting), reason)]
+    parts = -(-rows // max(FEWEST_ROWS, fitting))
+    return [Choice("rows_at_once", -(-rows // parts), reason)]
 
 
 def has_bfloat16() -> bool:
@@ -210,6 +210,9 @@ def _compile(settings: Settings, images: int, device: torch.device, batch_norm: 
         return [Choice("compile", False, "there is only little to compute")]
     if world() > 1 and not batch_norm.value:
         return [Choice("compile", False, "batch norm learns, over several processes")]
+    assert settings.batch_size is not None
+    if settings.rows_at_once is not None and settings.rows_at_once < 2 * settings.batch_size:
+        return [Choice("compile", False, "batches are taken in parts")]
     if settings.compile is not None:
         return [Choice("compile", settings.compile, "as asked for")]
     if device.type != "cuda":

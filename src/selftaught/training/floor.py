@@ -57,7 +57,7 @@ class Floor:
 def measure_floors(evaluation: Evaluation, images: ImageFolder, dim: int) -> list[Floor]:
     """The models that the untrained backbone gives, the one that is best without looking at labels first."""
     seen = look(evaluation, images, Pools(evaluation.learner.network.encoder))
-    kinds: list[tuple[str, Pooling, bool]] = [("plain backbone", "avg", False)]
+    kinds: list[tuple[str, Pooling, bool]] = [("plain backbone", "avg", False), ("plain, avg+max", "avg+max", False)]
     if len(seen.center["avg"]) >= ENOUGH:
         kinds += [("half-whitened", "avg", True), ("half-whitened, avg+max", "avg+max", True)]
     floors = []

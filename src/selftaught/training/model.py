@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from selftaught.embedder import Embedder, describe
+from selftaught.errors import printable
 from selftaught.files import read_file, write_atomically
 from selftaught.model_files import DESCRIPTION, WEIGHTS, write_model
 from selftaught.networks import EmbeddingNetwork, whitened_layer
@@ -89,7 +90,9 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
     elif rank() == 0:
         write_model(parts.folder, embedder.network, embedder.description)
     if models is not None:
-        say(give_verdict(models["models"], models["floor"], row, bool(worse) and settings.deliver == "whitened"))
+        floors = {name: floor for name, floor in models["models"].items() if name != "trained"}
+        verdict = give_verdict(floors, models["floor"], row, bool(worse) and settings.deliver == "whitened")
+        say(f"the model is in {printable(parts.folder)}: {verdict}")
     return embedder
 
 
@@ -104,9 +107,14 @@ def give_verdict(floors: Mapping[str, Mapping[str, float]], best: str, row: Mapp
     else:
         told = f"images are found again at {after:.2%}, without training at {before:.2%}"
         told += ": no sign that training did harm" if after >= before - SLACK else ": training made it worse"
-    return told + (
-        f"; so the untrained model ({best}) is served, and the trained one is in {TRAINED}/" if served else ""
-    )
+    if not served:
+        return told
+    told += f"; images are found again less surely than without training ({after:.2%}, {before:.2%}), so the untrained "
+    told += f"model ({best}) is served, and the trained one is in {TRAINED}/"
+    if "recall@1" not in row:
+        return told
+    right = row["recall@1"] <= floors[best]["recall@1"]
+    return told + f"; the labels say that this was {'right' if right else 'wrong'}"
 
 
 def words(row: Mapping[str, float]) -> str:

@@ -246,9 +246,10 @@ def _train_parts(parts: Parts, checkpoint: Checkpoint | None) -> Embedder:
     embedder = save_model(parts)
     if rank() == 0:  # nothing that comes after training needs them, and they can be larger than the images
         shutil.rmtree(parts.folder / FEATURES, ignore_errors=True)
-    last = state.history[-1] if state.history else state.start
-    gained = f" (before training {state.start['recall@1']:.1%})" if "recall@1" in last else ""
-    say(f"the model is in {printable(parts.folder)}: {signals_line(last)}{gained}")
+    if not has_floor(parts):  # or the verdict was the last word
+        last = state.history[-1] if state.history else state.start
+        gained = f" (before training {state.start['recall@1']:.1%})" if "recall@1" in last else ""
+        say(f"the model is in {printable(parts.folder)}: {signals_line(last)}{gained}")
     return embedder
 
 
