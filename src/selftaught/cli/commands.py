@@ -1,16 +1,29 @@
 """The commands, thin. What takes seconds to import is imported when a command runs."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from selftaught import __version__
 from selftaught.cli.cache import app as cache_app
 from selftaught.cli.data import app as data_app
 from selftaught.cli.index import app as index_app
-from selftaught.cli.options import AllowSkipped, Device, Labels, Level, Mirror, ModelUse, Run, Scales, Size, Whiten
+from selftaught.cli.options import (
+    AllowSkipped,
+    Device,
+    Images,
+    Labels,
+    Level,
+    Mirror,
+    ModelUse,
+    Run,
+    Scales,
+    Seed,
+    Size,
+    Whiten,
+)
+from selftaught.cli.train import TrainCommand, train
 
 app = typer.Typer(
     name="selftaught",
@@ -40,145 +53,7 @@ def options(
     pass
 
 
-class _TrainCommand(TyperCommand):
-    """Its help names the settings of all methods, those of other packages included."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        from selftaught.learners import describe_settings
-
-        setting = next(option for option in self.params if "--set" in option.opts)
-        setting.help = f"Any other setting, such as --set sigma=2: {describe_settings()}."  # type: ignore[attr-defined]
-        super().format_help(ctx, formatter)
-
-
-@app.command(cls=_TrainCommand)
-def train(
-    images: Annotated[
-        str | None,
-        typer.Argument(
-            help="A folder of images, however nested; labels are not needed. "
-            "Or a data set of the paper, such as cub:/data/CUB_200_2011, or tar shards: 'shards/{000..127}.tar'."
-        ),
-    ] = None,
-    labeled: Annotated[
-        str | None,
-        typer.Option(help="Semi-supervised, instead of IMAGES: class folders to begin with.", metavar="FOLDER"),
-    ] = None,
-    unlabeled: Annotated[
-        str | None, typer.Option(help="Semi-supervised: more images, without labels.", metavar="FOLDER")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder to write: model, settings, metrics, curves.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with this run folder instead.", metavar="RUN")] = None,
-    recipe: Annotated[
-        str | None,
-        typer.Option(
-            help="best (what was found best on photos), official (as the authors ran it), paper (as the text has it), "
-            "sop (few photos of a thing), scratch, semi (for --labeled). (default: best, or semi)"
-        ),
-    ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            help="stml; for comparison moco, byol, msf, nce, isif, deepcluster, udml-ss; with class folders as labels "
-            "contrastive, multi-similarity, proxy-anchor; slade (for --labeled). (default: stml)"
-        ),
-    ] = None,
-    backbone: Annotated[
-        str | None,
-        typer.Option(
-            help="auto, small, googlenet, bn_inception, torchvision.NAME, or any timm name. "
-            "(default: auto, a pretrained ResNet50)"
-        ),
-    ] = None,
-    weights: Annotated[
-        str | None, typer.Option(help="auto (pretrained), none, or a .safetensors, .pth or .npz file. (default: auto)")
-    ] = None,
-    trained: Annotated[
-        str | None,
-        typer.Option(
-            "--train",
-            help="all, or heads: the backbone stays as it is, and only the last layer learns, which takes minutes "
-            "without a GPU. (default: all)",
-            metavar="PART",
-        ),
-    ] = None,
-    dim: Annotated[int | None, typer.Option(help="Size of the embedding. (default: 512)")] = None,
-    epochs: Annotated[
-        int | None, typer.Option(help="Passes over the images. (default: up to 30, fewer without a GPU)")
-    ] = None,
-    use_size: Annotated[
-        int | None,
-        typer.Option(
-            help="Pixels at which the finished model sees images; time goes with its square. "
-            "(default: 9/7 of the crop it is trained with, 288 for 224)"
-        ),
-    ] = None,
-    batch_size: Annotated[
-        int | None,
-        typer.Option(help="Images in a batch, each seen in two views. (default: 120, fewer for small folders)"),
-    ] = None,
-    neighbors: Annotated[
-        int | None, typer.Option(help="Images per query in a batch, the query included. (default: 5)")
-    ] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate of the backbone. (default: 0.0001)")] = None,
-    seed: Annotated[int | None, typer.Option(help="Equal seeds give equal runs on a CPU. (default: 0)")] = None,
-    device: Annotated[
-        str | None, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps. (default: auto)")
-    ] = None,
-    evaluate: Annotated[
-        str | None,
-        typer.Option(
-            "--eval", help="Class folders to measure on after every epoch; never trained on.", metavar="LABELED"
-        ),
-    ] = None,
-    snapshots: Annotated[
-        int | None,
-        typer.Option(help="Keep the networks every so many epochs, for selftaught figures. (default: none)"),
-    ] = None,
-    allow_skipped: AllowSkipped = False,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to RUN/tensorboard.")] = False,
-    other: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Any other setting, such as --set sigma=2.", metavar="NAME=VALUE"),
-    ] = None,
-) -> None:
-    """Train an embedding model on a folder of images, without labels.
-
-    With --labeled and --unlabeled: first with the labels, then on all images without them.
-    """
-    from selftaught.learners import parse_settings
-    from selftaught.training import train as run
-
-    options: dict[str, Any] = {
-        "method": method,
-        "snapshots": snapshots,
-        "backbone": backbone,
-        "weights": weights,
-        "train": trained,
-        "dim": dim,
-        "epochs": epochs,
-        "use_size": use_size,
-        "batch_size": batch_size,
-        "neighbors": neighbors,
-        "lr": lr,
-        "seed": seed,
-        "device": device,
-    }
-    changes = parse_settings(other or [], method) | {
-        name: value for name, value in options.items() if value is not None
-    }
-    run(
-        images,
-        labeled=labeled,
-        unlabeled=unlabeled,
-        out=out,
-        resume=resume,
-        recipe=recipe,
-        eval=evaluate,
-        allow_skipped=allow_skipped,
-        tensorboard=tensorboard,
-        **changes,
-    )
+app.command(cls=TrainCommand)(train)
 
 
 @app.command()
@@ -219,7 +94,7 @@ def evaluate(
 @app.command()
 def embed(
     run: Run,
-    images: Annotated[str, typer.Argument(help="A folder of images, however nested, or tar shards.")],
+    images: Images,
     out: Annotated[Path, typer.Option(help="vectors.parquet, or vectors.npy with the paths in vectors.json.")],
     shard: Annotated[
         str | None,
@@ -324,7 +199,7 @@ def export(
 @app.command()
 def dedup(
     run: Run,
-    images: Annotated[str, typer.Argument(help="A folder of images, however nested, or tar shards.")],
+    images: Images,
     out: Annotated[
         Path, typer.Option(help="The folder for the page and the table; must be new or empty.", metavar="FOLDER")
     ] = Path("duplicates"),
@@ -350,7 +225,7 @@ def dedup(
 @app.command()
 def cluster(
     run: Run,
-    images: Annotated[str, typer.Argument(help="A folder of images, however nested, or tar shards.")],
+    images: Images,
     out: Annotated[
         Path, typer.Option(help="The folder for page and tables; must be new or empty.", metavar="FOLDER")
     ] = Path("groups"),
@@ -374,7 +249,7 @@ def cluster(
 
 @app.command()
 def advise(
-    images: Annotated[str, typer.Argument(help="A folder of images, however nested, or tar shards.")],
+    images: Images,
     backbone: Annotated[str, typer.Option(help="The network that training would start from.")] = "auto",
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
@@ -449,7 +324,7 @@ def share(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Where to put everything; must be new or empty.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="Seed of the network and the training.", min=0, max=2**63 - 1)] = 0,
+    seed: Seed = 0,
 ) -> None:
     """Train on drawn product photos that come with selftaught, and show what was learned. A few minutes on a CPU."""
     from selftaught.cli.demo import demo as show
@@ -465,7 +340,7 @@ def figures(
     ],
     out: Annotated[Path | None, typer.Option(help="The folder to write into. (default: RUN/figures)")] = None,
     device: Device = "auto",
-    seed: Annotated[int, typer.Option(help="Seed of the batches and the random views.", min=0, max=2**63 - 1)] = 0,
+    seed: Seed = 0,
     allow_skipped: AllowSkipped = False,
 ) -> None:
     """Draw the paper's figures from a run that was trained with --snapshots, each with its numbers as CSV."""

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from selftaught.cli.options import AllowSkipped, Device, Images, Run
+
 MAKE = "make"
 
 
@@ -25,14 +27,11 @@ app = typer.Typer(
     "and the model, so that selftaught search INDEX QUERY needs nothing else.",
 )
 Index = Annotated[Path, typer.Argument(help="An index folder written by selftaught index.")]
-Images = Annotated[str, typer.Argument(help="A folder of images, however nested, or tar shards.")]
-Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")]
-AllowSkipped = Annotated[bool, typer.Option("--allow-skipped", help="Go on if over 5 % of the images are unreadable.")]
 
 
 @app.command(MAKE)
 def make(
-    run: Annotated[Path, typer.Argument(help="A run folder written by selftaught train, or a backbone's name.")],
+    run: Run,
     images: Images,
     out: Annotated[Path, typer.Option(help="The index folder to write, or to go on with.")],
     device: Device = "auto",

@@ -1,0 +1,149 @@
+"""selftaught train."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from selftaught.cli.options import AllowSkipped
+
+
+class TrainCommand(TyperCommand):
+    """Its help names the settings of all methods, those of other packages included."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from selftaught.learners import describe_settings
+
+        setting = next(option for option in self.params if "--set" in option.opts)
+        setting.help = f"Any other setting, such as --set sigma=2: {describe_settings()}."  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
+
+
+def train(
+    images: Annotated[
+        str | None,
+        typer.Argument(
+            help="A folder of images, however nested; labels are not needed. "
+            "Or a data set of the paper, such as cub:/data/CUB_200_2011, or tar shards: 'shards/{000..127}.tar'."
+        ),
+    ] = None,
+    labeled: Annotated[
+        str | None,
+        typer.Option(help="Semi-supervised, instead of IMAGES: class folders to begin with.", metavar="FOLDER"),
+    ] = None,
+    unlabeled: Annotated[
+        str | None, typer.Option(help="Semi-supervised: more images, without labels.", metavar="FOLDER")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder to write: model, settings, metrics, curves.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with this run folder instead.", metavar="RUN")] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            help="best (what was found best on photos), official (as the authors ran it), paper (as the text has it), "
+            "sop (few photos of a thing), scratch, semi (for --labeled). (default: best, or semi)"
+        ),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="stml; for comparison moco, byol, msf, nce, isif, deepcluster, udml-ss; with class folders as labels "
+            "contrastive, multi-similarity, proxy-anchor; slade (for --labeled). (default: stml)"
+        ),
+    ] = None,
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            help="auto, small, googlenet, bn_inception, torchvision.NAME, or any timm name. "
+            "(default: auto, a pretrained ResNet50)"
+        ),
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="auto (pretrained), none, or a .safetensors, .pth or .npz file. (default: auto)")
+    ] = None,
+    trained: Annotated[
+        str | None,
+        typer.Option(
+            "--train",
+            help="all, or heads: the backbone stays as it is, and only the last layer learns, which takes minutes "
+            "without a GPU. (default: all)",
+            metavar="PART",
+        ),
+    ] = None,
+    dim: Annotated[int | None, typer.Option(help="Size of the embedding. (default: 512)")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the images. (default: up to 30, fewer without a GPU)")
+    ] = None,
+    use_size: Annotated[
+        int | None,
+        typer.Option(
+            help="Pixels at which the finished model sees images; time goes with its square. "
+            "(default: 9/7 of the crop it is trained with, 288 for 224)"
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(help="Images in a batch, each seen in two views. (default: 120, fewer for small folders)"),
+    ] = None,
+    neighbors: Annotated[
+        int | None, typer.Option(help="Images per query in a batch, the query included. (default: 5)")
+    ] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate of the backbone. (default: 0.0001)")] = None,
+    seed: Annotated[int | None, typer.Option(help="Equal seeds give equal runs on a CPU. (default: 0)")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps. (default: auto)")
+    ] = None,
+    evaluate: Annotated[
+        str | None,
+        typer.Option(
+            "--eval", help="Class folders to measure on after every epoch; never trained on.", metavar="LABELED"
+        ),
+    ] = None,
+    snapshots: Annotated[
+        int | None,
+        typer.Option(help="Keep the networks every so many epochs, for selftaught figures. (default: none)"),
+    ] = None,
+    allow_skipped: AllowSkipped = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to RUN/tensorboard.")] = False,
+    other: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Any other setting, such as --set sigma=2.", metavar="NAME=VALUE"),
+    ] = None,
+) -> None:
+    """Train an embedding model on a folder of images, without labels.
+
+    With --labeled and --unlabeled: first with the labels, then on all images without them.
+    """
+    from selftaught.learners import parse_settings
+    from selftaught.training import train as run
+
+    options: dict[str, Any] = {
+        "method": method,
+        "snapshots": snapshots,
+        "backbone": backbone,
+        "weights": weights,
+        "train": trained,
+        "dim": dim,
+        "epochs": epochs,
+        "use_size": use_size,
+        "batch_size": batch_size,
+        "neighbors": neighbors,
+        "lr": lr,
+        "seed": seed,
+        "device": device,
+    }
+    changes = parse_settings(other or [], method) | {
+        name: value for name, value in options.items() if value is not None
+    }
+    run(
+        images,
+        labeled=labeled,
+        unlabeled=unlabeled,
+        out=out,
+        resume=resume,
+        recipe=recipe,
+        eval=evaluate,
+        allow_skipped=allow_skipped,
+        tensorboard=tensorboard,
+        **changes,
+    )
