@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from selftaught.console import Interrupts, Reporter
 from selftaught.data import ImageFolder, ImageReader, ViewRequest, view_seeds
 from selftaught.learners import STML, STMLSettings
 from selftaught.method import MovingAverage
@@ -14,10 +15,8 @@ from selftaught.networks import Backbone, Encoder, parameter_groups
 from selftaught.training.assemble import make_reader
 from selftaught.training.compile import compile_parts
 from selftaught.training.evaluation import EMBEDDED_ON_CPU, EMBEDDED_ON_GPU, Evaluation
-from selftaught.training.interrupts import Interrupts
 from selftaught.training.optimizer import AdamP
 from selftaught.training.processes import make_fabric
-from selftaught.training.progress import Reporter
 
 
 def seconds(call: Callable[[], object], device: torch.device, calls: int, rounds: int) -> float:

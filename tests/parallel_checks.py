@@ -15,6 +15,7 @@ from split_steps import trained
 from timm.layers.norm_act import BatchNormAct2d
 from torch import Tensor, nn
 
+from selftaught.console import Interrupts, Reporter
 from selftaught.data import Batch, ImageFolder, ViewRequest
 from selftaught.errors import EndedElsewhere, SelftaughtError, UsageError
 from selftaught.method import neighbor_batches
@@ -35,9 +36,7 @@ from selftaught.parallel import (
 )
 from selftaught.recipes import Settings
 from selftaught.training.evaluation import Evaluation
-from selftaught.training.interrupts import Interrupts
 from selftaught.training.processes import ending
-from selftaught.training.progress import Reporter
 
 CPU = torch.device("cpu")
 METHODS: list[tuple[str, dict[str, Any]]] = [

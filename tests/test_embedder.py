@@ -90,7 +90,7 @@ def test_threads_get_what_one_thread_gets(embedder: Embedder, photos: Path) -> N
 def test_progress_is_shown_when_asked_for(
     embedder: Embedder, photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("selftaught.training.progress.PLAIN_INTERVAL", 0.0)
+    monkeypatch.setattr("selftaught.console.PLAIN_INTERVAL", 0.0)
     paths = sorted(photos.rglob("*.jpg"))
     embedder.encode(paths)
     assert capsys.readouterr().err == ""

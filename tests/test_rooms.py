@@ -8,7 +8,7 @@ from typing import NamedTuple
 SOURCE = Path(__file__).parent.parent / "src" / "selftaught"
 FLOORS = (
     ("errors", "allocator"),
-    ("files", "parallel"),
+    ("files", "parallel", "console"),
     ("retrieval",),
     ("method", "networks", "data"),
     ("recipes", "report", "named_groups"),
@@ -23,7 +23,7 @@ FLOORS = (
 )
 """The rooms from top to bottom. Rooms of one floor do not use each other."""
 UPWARDS = {("embedder", "training")}
-"""The model shows its progress as training does, which it imports when it is first used."""
+"""A run that is not finished is loaded by training, which is imported when that is asked for."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
 

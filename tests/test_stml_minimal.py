@@ -12,15 +12,14 @@ import torch
 from split_steps import Exact, one_thread
 from torch import Tensor
 
+from selftaught.console import Interrupts, Reporter
 from selftaught.data import Batch, ImageFolder, ViewRequest, view_seed, view_seeds
 from selftaught.learners import STML, make_settings
 from selftaught.networks import Encoder, Preprocessing
 from selftaught.training import loop as loop_module
 from selftaught.training.assemble import Parts, make_optimizer
 from selftaught.training.evaluation import Evaluation
-from selftaught.training.interrupts import Interrupts
 from selftaught.training.logbook import Logbook
-from selftaught.training.progress import Reporter
 
 IMAGES, EPOCHS = 24, 2
 OPTIONS: dict[str, Any] = {"batch_size": 8, "neighbors": 2, "momentum": 0.9, "lr": 1e-3}

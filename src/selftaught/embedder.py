@@ -19,6 +19,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from selftaught.console import Reporter
 from selftaught.data import (
     Advance,
     FileReader,
@@ -244,8 +245,6 @@ class Embedder:
             raise ValueError(f"batch_size must be at least 1, but is {batch_size}")
         if isinstance(images, (str, os.PathLike, Image.Image)) or getattr(images, "ndim", 4) < 4:
             return self.encode([cast(ImageLike, images)], batch_size)[0]
-        from selftaught.training import Reporter  # which training imports, that imports this
-
         parts = [torch.empty(0, self.dim)]
         count = len(images) if isinstance(images, Sized) else None
         with Reporter(quiet=not show_progress).work("embedding images", count) as tell:

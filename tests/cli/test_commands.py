@@ -310,3 +310,10 @@ def test_the_command_line_is_there_at_once() -> None:
     heavy = "import sys, selftaught.cli.main; print({'torch', 'timm', 'lightning', 'numpy'} & set(sys.modules))"
     said = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True).stdout
     assert said == "set()\n"
+
+
+def test_commands_that_use_a_model_do_not_wait_for_what_only_training_needs() -> None:
+    modules = ", ".join(f"selftaught.cli.{name}" for name in ("cluster", "dedup", "embed", "index", "search"))
+    heavy = f"import sys, {modules}; print({{'lightning', 'transformers'}} & set(sys.modules))"
+    said = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True).stdout
+    assert said == "set()\n"

@@ -8,6 +8,7 @@ import torch
 from fake_train import FakeTrain, write_run
 
 from conftest import draw_photos
+from selftaught.console import Reporter
 from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError
 from selftaught.reproduce import runner
 from selftaught.reproduce.estimate import Estimator
@@ -16,7 +17,6 @@ from selftaught.reproduce.plan import Job, make_jobs
 from selftaught.reproduce.request import Request, begin, check_begun
 from selftaught.reproduce.runner import run_jobs
 from selftaught.reproduce.tables import METHODS, find_rows
-from selftaught.training.progress import Reporter
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from conftest import TINY, draw_photos
 from selftaught import Embedder, train
+from selftaught.console import Interrupts, Reporter
 from selftaught.data import Batch, FileReader, ImageFolder, ViewRequest, Views, find_images, view_seed
 from selftaught.errors import Interrupted, SelftaughtError
 from selftaught.networks import Encoder, build_backbone
@@ -27,8 +28,6 @@ from selftaught.training import feature_file, loop
 from selftaught.training.evaluation import Unreadable
 from selftaught.training.frozen_backbone import VIEWS, FeatureReader
 from selftaught.training.images import RunImages
-from selftaught.training.interrupts import Interrupts
-from selftaught.training.progress import Reporter
 
 HEADS: dict[str, Any] = TINY | {"train": "heads", "quiet": True}
 CPU = torch.device("cpu")

@@ -6,9 +6,9 @@ from rich.console import Console
 from rich.table import Table
 
 from selftaught.advice import Advice, advise
+from selftaught.console import Reporter, duration
 from selftaught.data import ImageFolder, open_image, open_images
 from selftaught.errors import ImageError, SelftaughtError, printable
-from selftaught.training import Reporter, duration
 
 MEASURED = 200
 """Photos whose size is looked at, evenly spread."""

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from selftaught.cli.model_commands import embed_folder
+from selftaught.console import Reporter
 from selftaught.data import ImageFolder, open_images
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, UsageError, printable
@@ -16,7 +17,6 @@ from selftaught.named_groups import NamedGroups, read_groups, to_csv
 from selftaught.networks import fit_whitening
 from selftaught.report import Chapter, Photo, PhotoGroup, write_gallery
 from selftaught.retrieval import find_centers, find_groups
-from selftaught.training import Reporter
 
 SHOWN_GROUPS, SHOWN_PHOTOS = 300, 12
 WHITENED = 256

@@ -6,13 +6,13 @@ import shlex
 from pathlib import Path
 
 from selftaught.cli.model_commands import embed_folder
+from selftaught.console import Reporter
 from selftaught.data import ImageFolder, open_images
 from selftaught.duplicates import Copy, CopyGroup, Duplicates, distances_of_known_copies, find_copies, leave_out_links
 from selftaught.embedder import Embedder
 from selftaught.errors import UsageError, printable
 from selftaught.files import new_folder, write_atomically
 from selftaught.report import Chapter, Photo, PhotoGroup, histogram, write_gallery
-from selftaught.training import Reporter
 from selftaught.vectors import check_folder_of
 
 SHOWN_GROUPS, SHOWN_COPIES, SHOWN_PAIRS = 300, 12, 9

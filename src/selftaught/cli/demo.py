@@ -10,13 +10,14 @@ from rich.console import Console
 from torch import Tensor
 
 from selftaught.cli.model_commands import scores_table, title
+from selftaught.console import Reporter, duration
 from selftaught.data import ImageFolder, find_images, make_products
 from selftaught.embedder import Embedder
 from selftaught.errors import printable
 from selftaught.files import new_folder, write_atomically
 from selftaught.report import Section, Tile, contact_sheet, retrieval_rows, write_page
 from selftaught.retrieval import nearest, score
-from selftaught.training import Reporter, duration, train
+from selftaught.training import train
 
 SETTINGS: dict[str, Any] = {
     "recipe": "official",

@@ -12,12 +12,12 @@ import torch
 
 from selftaught.cli.model_commands import load_model, report_skipped, whiten
 from selftaught.cli.options import ModelUse
+from selftaught.console import Interrupts, Reporter
 from selftaught.data import ImageFolder, Skipped, identity, open_images, skipped_table
 from selftaught.embedder import BATCH_SIZE, Embedder
 from selftaught.errors import ImageError, Interrupted, SelftaughtError, UsageError, printable
 from selftaught.files import lock_output, write_atomically
 from selftaught.model_files import DESCRIPTION, write_model
-from selftaught.training import Interrupts, Reporter
 from selftaught.vector_log import Known, VectorLog
 from selftaught.vectors import (
     Stamp,

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from selftaught.cli.options import ModelUse
+from selftaught.console import Reporter
 from selftaught.data import open_images
 from selftaught.embedder import Embedder
 from selftaught.errors import UsageError, printable
 from selftaught.export import check_target, export
-from selftaught.training import Reporter
 from selftaught.vectors import check_folder_of
 
 

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
+from selftaught.console import Reporter
 from selftaught.data import open_images
 from selftaught.embedder import choose_device
 from selftaught.errors import UsageError, printable
 from selftaught.reproduce import draw_figures
-from selftaught.training import Reporter
 
 
 def figures(run: Path, data: str, out: Path | None, device: str, seed: int, allow_skipped: bool) -> None:

@@ -89,9 +89,9 @@ def push(
     target: Annotated[str, typer.Argument(help="qdrant://HOST:6333/COLLECTION; the key is read from QDRANT_API_KEY.")],
 ) -> None:
     """Copy the index to a Qdrant server: its collection then holds just what the index holds."""
+    from selftaught.console import Reporter
     from selftaught.errors import printable
     from selftaught.index import open_index, parse_target, push_index
-    from selftaught.training import Reporter
 
     place, opened = parse_target(target), open_index(index, "cpu")
     with Reporter().work("pushing images", len(opened)) as tell:

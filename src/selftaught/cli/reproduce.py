@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from selftaught.console import Reporter, duration
 from selftaught.embedder import choose_device
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import lock_output
@@ -28,7 +29,6 @@ from selftaught.reproduce import (
     run_jobs,
     status,
 )
-from selftaught.training import Reporter, duration
 
 
 def reproduce(

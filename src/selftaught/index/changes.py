@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from selftaught.console import Interrupts, Reporter
 from selftaught.data import ImageFolder, Skipped, available_cores, check_skipped, identity, open_images
 from selftaught.embedder import BATCH_SIZE
 from selftaught.errors import ImageError, Interrupted, UsageError, printable
@@ -18,7 +19,6 @@ from selftaught.index.collection import Index
 from selftaught.index.scale import write_scale
 from selftaught.index.table import Row, as_path, is_below, spaced
 from selftaught.index.thumbnails import thumbnail
-from selftaught.training import Interrupts, Reporter
 
 SAVE_INTERVAL = 5.0
 """Seconds of work that a kill may cost."""

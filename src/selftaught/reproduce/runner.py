@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
+from selftaught.console import Reporter, duration
 from selftaught.errors import Collapse, Interrupted, SelftaughtError
 from selftaught.reproduce.estimate import Estimator
 from selftaught.reproduce.folders import drop_checkpoints, forget_failure, note_failure, run_seconds, status
@@ -13,7 +14,7 @@ from selftaught.reproduce.plan import Job
 from selftaught.reproduce.provenance import command
 from selftaught.reproduce.request import Request, begin
 from selftaught.reproduce.results import job_note, write_results
-from selftaught.training import Reporter, duration, train
+from selftaught.training import train
 
 
 def run_jobs(request: Request, jobs: Sequence[Job], estimator: Estimator, reporter: Reporter) -> int:

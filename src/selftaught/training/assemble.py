@@ -12,6 +12,7 @@ from lightning.fabric import Fabric
 from torch import nn
 from torch.optim import Optimizer
 
+from selftaught.console import Interrupts, Reporter
 from selftaught.data import CachedReader, DecodedCache, FileReader, ImageFolder, ImageReader, View, Views
 from selftaught.embedder import choose_device
 from selftaught.errors import UsageError, printable
@@ -31,11 +32,9 @@ from selftaught.training.automatic import choose_epochs, resolve
 from selftaught.training.evaluation import Evaluation, FirstPass
 from selftaught.training.frozen_backbone import FeatureReader
 from selftaught.training.images import RunImages, class_numbers
-from selftaught.training.interrupts import Interrupts
 from selftaught.training.logbook import Logbook
 from selftaught.training.optimizer import AdamP
 from selftaught.training.processes import RESUME, make_fabric
-from selftaught.training.progress import Reporter
 from selftaught.training.semi_supervised import Stage, read_start
 
 

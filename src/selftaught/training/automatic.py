@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from selftaught.console import duration
 from selftaught.data import available_cores
 from selftaught.errors import SelftaughtError, UsageError
 from selftaught.learners import ClusterSettings, STMLSettings
@@ -17,7 +18,6 @@ from selftaught.retrieval import APPROXIMATE_FROM, choose_search, nearest
 from selftaught.run_folder import Choice
 from selftaught.training.gradient_parts import bytes_per_view, free_memory
 from selftaught.training.processes import launched
-from selftaught.training.progress import duration
 
 BATCH_SIZE = 120
 STEPS_PER_EPOCH = 8

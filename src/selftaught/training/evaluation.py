@@ -8,6 +8,7 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
 
+from selftaught.console import Interrupts, Reporter
 from selftaught.data import (
     ImageFolder,
     ImageReader,
@@ -24,9 +25,7 @@ from selftaught.learners import Learner
 from selftaught.parallel import all_gather_list, gather_rows, run_on_first, shard, world
 from selftaught.recipes import Settings
 from selftaught.retrieval import score
-from selftaught.training.interrupts import Interrupts
 from selftaught.training.label_free import effective_rank, probes_of, view_agreement
-from selftaught.training.progress import Reporter
 from selftaught.training.readout import fit_readout
 
 EMBEDDED_ON_GPU, EMBEDDED_ON_CPU = 256, 64

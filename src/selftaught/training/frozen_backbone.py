@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from selftaught.console import Interrupts, Reporter, Tell
 from selftaught.data import Batch, ImageFolder, ImageReader, Skipped, View, ViewRequest, identity, view_seed
 from selftaught.errors import ImageError
 from selftaught.networks import EmbeddingNetwork, Encoder
@@ -21,8 +22,6 @@ from selftaught.run_folder import FEATURES
 from selftaught.training.evaluation import Unreadable
 from selftaught.training.feature_file import FeatureFile
 from selftaught.training.images import RunImages
-from selftaught.training.interrupts import Interrupts
-from selftaught.training.progress import Reporter, Tell
 
 VIEWS = 4
 """Random views of each training image whose features are kept; a request for two gets two of them. Twice as many took

@@ -8,6 +8,7 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
+from selftaught.console import duration
 from selftaught.data import ViewRequest, view_seed, view_seeds
 from selftaught.errors import Collapse, ImageError, Interrupted, SelftaughtError, UsageError, printable
 from selftaught.parallel import any_process, broadcast, broadcast_tensors, rank, shard
@@ -27,7 +28,6 @@ from selftaught.training.compile import compiled
 from selftaught.training.gradient_parts import backward_in_parts
 from selftaught.training.label_free import symptom
 from selftaught.training.logbook import epoch_line
-from selftaught.training.progress import duration
 from selftaught.training.snapshots import write_snapshot
 
 EPOCH_INTERVAL = 60.0

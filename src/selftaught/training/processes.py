@@ -20,9 +20,9 @@ from lightning.fabric.strategies.ddp import DDPStrategy
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from selftaught.console import duration
 from selftaught.errors import EndedElsewhere, Interrupted, SelftaughtError, UsageError, printable
 from selftaught.parallel import connection_lost, exit_code, first_says, rank, world
-from selftaught.training.progress import duration
 
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What a launcher tells each process."""

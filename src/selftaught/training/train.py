@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from selftaught.console import Interrupts, Reporter
 from selftaught.data import ReadersEnded, Skipped, View, absolute, check_skipped, skipped_table
 from selftaught.embedder import Embedder, choose_device
 from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError, printable
@@ -34,12 +35,10 @@ from selftaught.training.assemble import Context, Parts, assemble
 from selftaught.training.checkpoint import Checkpoint, load_checkpoint
 from selftaught.training.evaluation import FirstPass, Unreadable
 from selftaught.training.images import class_numbers, list_images
-from selftaught.training.interrupts import Interrupts
 from selftaught.training.logbook import signals_line
 from selftaught.training.loop import Loop
 from selftaught.training.model import has_floor, save_floor, save_model
 from selftaught.training.processes import check_device, ending, join_processes
-from selftaught.training.progress import Reporter
 from selftaught.training.semi_supervised import Stage, plan_stages
 
 ALLOW = "--allow-skipped"

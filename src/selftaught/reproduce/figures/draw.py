@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from selftaught.console import Reporter
 from selftaught.data import FileReader, ImageFolder, Views, available_cores, check_skipped, unreadable
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.reproduce.figures.auroc import draw_auroc
@@ -17,7 +18,7 @@ from selftaught.reproduce.figures.observe import EpochResult, Observer, cost
 from selftaught.reproduce.figures.retrievals import draw_retrievals, milestones
 from selftaught.reproduce.figures.scatter import draw_scatter
 from selftaught.reproduce.figures.tsne import draw_tsne
-from selftaught.training import Reporter, Snapshot, kept, load_snapshot
+from selftaught.training import Snapshot, kept, load_snapshot
 
 FEW_IMAGES = 64
 """Fewer images than this are read without starting processes for it."""
