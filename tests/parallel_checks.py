@@ -48,6 +48,8 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
     ("msf", {}),
     ("nce", {}),
     ("isif", {}),
+    ("isif", {"partner": "neighbor", "batch_size": 10, "neighbors": 2}),
+    ("exemplar", {}),
     ("deepcluster", {"clusters": 4}),
     ("udml-ss", {"clusters": 4}),
 ]

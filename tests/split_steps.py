@@ -61,8 +61,9 @@ def _trained(method: str, batch: int, changes: dict[str, Any]) -> tuple[dict[str
     encoder = Encoder(Exact(), Preprocessing(size=32), bool(chosen.freeze_batch_norm))
     classes = torch.arange(IMAGES) % 4 if METHODS[method].labeled else None
     learner = build_learner(encoder, chosen, IMAGES, classes).double().train()
-    if METHODS[method].clusters:
-        learner.batches(torch.randn(IMAGES, 6).double(), torch.Generator().manual_seed(0))
+    width = {"f": 6}.get(learner.batch_head, encoder.features)
+    points = torch.randn(IMAGES, width, generator=torch.Generator().manual_seed(1)).double()
+    plan = learner.batches(nn.functional.normalize(points), torch.Generator().manual_seed(0))
     module: nn.Module = learner
     if world() > 1:
         module = DistributedDataParallel(with_global_batch_norm(learner), **DDP_OPTIONS)
@@ -70,8 +71,8 @@ def _trained(method: str, batch: int, changes: dict[str, Any]) -> tuple[dict[str
     optimizer = AdamP(groups, weight_decay=1e-2, nesterov=True)
     losses = []
     for step in range(STEPS):
-        views, ids = drawn(batch, step)
-        own = shard(batch)
+        views, ids = drawn(plan[step % len(plan)], step)
+        own = shard(len(ids))
         rows = views[own.start : own.stop].transpose(0, 1).flatten(0, 1)
         result = module(rows, ids.repeat(2))
         result["loss"].backward()
@@ -83,10 +84,9 @@ def _trained(method: str, batch: int, changes: dict[str, Any]) -> tuple[dict[str
     return {name: tensor.clone() for name, tensor in learner.state_dict().items()}, losses
 
 
-def drawn(batch: int, step: int) -> tuple[Tensor, Tensor]:
+def drawn(ids: Tensor, step: int) -> tuple[Tensor, Tensor]:
     """Two views of some images, batch×2×3×32×32, and which images they are. Every image has its own color."""
     generator = torch.Generator().manual_seed(step)
-    ids = torch.randperm(IMAGES, generator=generator)[:batch]
     colors = torch.randint(0, 200, (IMAGES, 1, 3, 1, 1), generator=torch.Generator().manual_seed(99))
-    noise = torch.randint(0, 56, (batch, 2, 3, 32, 32), generator=generator)
+    noise = torch.randint(0, 56, (len(ids), 2, 3, 32, 32), generator=generator)
     return (colors[ids] + noise).to(torch.uint8), ids

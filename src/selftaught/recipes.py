@@ -73,6 +73,8 @@ class Settings:
     freeze_batch_norm: bool | None = None
     crop_scale: tuple[float, float] = (0.16, 1.0)
     """Area of a random crop, as a range of fractions of the image."""
+    crop_shape: Literal["random", "image"] = "random"
+    """Shape of a random crop: drawn between 3:4 and 4:3, or the image's own, as if cut from it squashed to a square."""
     color: Annotated[float, Within(0, 2)] = 0.0
     """How much the colors of random views are changed: 0 not at all, as in the paper; 1 as is usual elsewhere."""
     seed: Annotated[int, Within(0, 2**63 - 1)] = 0

@@ -76,6 +76,18 @@ def test_random_boxes_are_distributed_as_torchvisions(size: tuple[int, int]) -> 
     assert 0.45 < flips.mean() < 0.55
 
 
+@pytest.mark.parametrize("size", [(512, 256), (256, 1024)])
+def test_boxes_of_the_images_shape_are_crops_of_the_squashed_image(size: tuple[int, int]) -> None:
+    side = 227 / 256
+    boxes, flips = random_boxes(np.tile(size, (500, 1)), np.arange(500), (side**2, side**2), shape="image")
+    squashed = boxes.reshape(-1, 4) * np.tile([256 / size[0], 256 / size[1]], 2)
+    assert (squashed[:, 2:] - squashed[:, :2] == 227).all()
+    assert (squashed[:, :2].min(0) == 0).all()
+    assert (squashed[:, :2].max(0) == 256 - 227).all()
+    assert (np.bincount(squashed[:, 0].astype(int)) > 0).all(), "anywhere"
+    assert 0.4 < flips.mean() < 0.6
+
+
 def test_random_boxes_of_many_images_are_those_of_each_alone() -> None:
     sizes, seeds = np.array([[100, 60], [30, 900], [1, 1]]), np.array([5, 2**62, 0])
     boxes, flips = random_boxes(sizes, seeds, (0.16, 1.0))

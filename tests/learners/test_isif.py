@@ -6,7 +6,8 @@ from small_learner import BATCH, IMAGES, batch, small_learner, step
 from torch import Tensor
 from torch.nn import functional as F
 
-from selftaught.learners.isif import TEMPERATURE, instance_softmax_loss
+from selftaught.errors import UsageError
+from selftaught.learners.isif import TEMPERATURE, instance_softmax_loss, partner_batches
 
 
 def naive(first: Tensor, second: Tensor) -> float:
@@ -48,6 +49,32 @@ def test_learner_is_symmetric_in_the_two_views() -> None:
     first, second = isif.network(images)["f"].detach().chunk(2)
     expected = (naive(first, second) + naive(second, first)) / 2
     assert float(isif(images, ids)["loss"].detach()) == pytest.approx(expected, rel=1e-4)
+
+
+def test_partners_are_the_nearest_image_or_as_often_the_image_itself() -> None:
+    angles = torch.arange(400) // 2 * 0.015 + torch.arange(400) % 2 * 0.001  # pairs of neighbors
+    features = torch.stack([angles.cos(), angles.sin()], 1)
+    plan = partner_batches(features, 8, torch.Generator().manual_seed(0))
+    assert plan.shape == (50, 8)
+    images, partners = plan.view(-1, 2).T
+    assert len(images.unique()) == 200
+    own = images == partners
+    assert torch.equal(partners[~own], images[~own] ^ 1)
+    assert 70 < int(own.sum()) < 130
+
+
+def test_loss_with_partners_pairs_views_of_an_image_with_those_of_its_partner() -> None:
+    isif = small_learner("isif", partner="neighbor").eval()
+    images, ids = batch()
+    a, b = isif.network(images)["f"].detach().view(2, BATCH // 2, 2, -1).unbind(0)
+    sets = [(a[:, 0], b[:, 1]), (b[:, 0], a[:, 1])]
+    expected = sum(naive(x, y) + naive(y, x) for x, y in sets) / 4
+    assert float(isif(images, ids)["loss"].detach()) == pytest.approx(expected, rel=1e-4)
+    assert isif.batch_head == "pooled"
+    features = F.normalize(torch.randn(IMAGES, isif.network.encoder.features))
+    assert isif.batches(features, torch.Generator().manual_seed(0)).shape == (3, BATCH)
+    with pytest.raises(UsageError, match="needs an even batch_size, but it is 9"):
+        small_learner("isif", partner="neighbor", batch_size=9, neighbors=3)
 
 
 def test_steps_lower_the_loss_of_their_batch() -> None:

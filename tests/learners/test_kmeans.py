@@ -92,3 +92,10 @@ def test_points_far_from_the_origin_are_told_apart() -> None:
 def test_more_clusters_than_points_are_refused() -> None:
     with pytest.raises(ValueError, match="k = 5 clusters were asked for, but there are 4 points"):
         kmeans(torch.zeros(4, 2), 5, seeded())
+
+
+def test_given_centers_are_where_it_begins() -> None:
+    points, first = blobs(4, 20), torch.arange(4) * 20
+    for order in ([0, 1, 2, 3], [3, 1, 0, 2]):
+        _, clusters = kmeans(points, 4, seeded(), start=points[first[order]])
+        assert clusters[first[order]].tolist() == [0, 1, 2, 3]

@@ -12,12 +12,12 @@ from conftest import TINY, Call
 from selftaught import train
 from selftaught.errors import SelftaughtError, UsageError
 from selftaught.learners import METHODS, find_method, load_settings, make_settings, parse_settings, registry
-from selftaught.learners.isif import ISIF
-from selftaught.recipes import Count, Settings
+from selftaught.learners.isif import ISIF, ISIFSettings
+from selftaught.recipes import Count
 
 
 @dataclass(frozen=True)
-class OwnSettings(Settings):
+class OwnSettings(ISIFSettings):
     strength: Count = 3
 
 

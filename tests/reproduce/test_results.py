@@ -72,6 +72,33 @@ def test_cells_have_mean_and_deviation_over_seeds_beside_the_papers_number(tmp_p
     assert cells["stml"]["cars"]["recall@1"].mean is None
 
 
+def test_untrained_models_are_taken_from_the_run_that_measured_them(tmp_path: Path) -> None:
+    request = request_for("methods", tmp_path)
+    for seed, recall in ((0, 0.3), (1, 0.4)):
+        run = run_folder(tmp_path, "start", "folder", seed)
+        write_run(run, epochs=0)
+        row = {"found_again": 0.9, "recall@1": recall, "map@r": 0.1, "r_precision": 0.2}
+        (run / "models.json").write_text(json.dumps({"floor": "plain backbone", "models": {"plain backbone": row}}))
+    cells = collect(request)
+    assert cells["plain-floor"]["folder"]["recall@1"].last == {0: pytest.approx(30.0), 1: pytest.approx(40.0)}
+    assert cells["plain-floor"]["folder"]["map@r"].mean == pytest.approx(10.0)
+    assert cells["half-whitened-floor"]["folder"]["recall@1"].last == {}, "too few images for it"
+    write_results(request, make_jobs(request), "cpu")
+    text = (tmp_path / "results.md").read_text()
+    assert "| plain backbone: average pooling, cosine | 35.0 ± 7.1 |" in text
+    assert "half-whitened" not in text
+    (tmp_path / "runs" / "start" / "folder" / "seed-0" / "models.json").write_text("{")
+    assert collect(request)["plain-floor"]["folder"]["recall@1"].last == {1: pytest.approx(40.0)}
+
+
+def test_rows_that_are_not_run_say_why(tmp_path: Path) -> None:
+    request = request_for("table1", tmp_path)
+    write_results(request, [], "cpu")
+    text = (tmp_path / "results.md").read_text()
+    assert "| TAC-CCL | G512 | not run | 57.5 |" in text
+    assert "- TAC-CCL: its transforms" in text
+
+
 def test_the_files_hold_numbers_provenance_and_jobs(tmp_path: Path) -> None:
     request = request_for("table1", tmp_path, "stml-g512", seeds=2, epochs=5)
     for seed in (0, 1):
@@ -95,7 +122,7 @@ def test_the_files_hold_numbers_provenance_and_jobs(tmp_path: Path) -> None:
 
     page = (tmp_path / "results.md").read_text("utf-8")
     assert "| STML | G512 | 58.5 ± 0.7 (60.5) | 65.3 | 29.2 ± 0.4 (30.2) | 79.8 |" in page
-    assert "| MOM | G64 | – | 45.3 | – | 57.8 | – | 68.6 |" in page, "rows that cannot be run have the paper's numbers"
+    assert "| ROUL | G64 | not run | 52.0 | not run | 64.0 | not run | 74.5 |" in page, "with the paper's numbers"
     assert "| **Supervised** |" in page
     assert "epochs: 5, where the recipes have 90" in page
     assert "chosen by looking at them" in page

@@ -52,7 +52,8 @@ def test_every_row_has_a_name_of_its_own_and_as_many_numbers_as_there_are_column
     assert len(set(names)) == len(names)
     for row in table.rows:
         assert re.fullmatch(r"[a-z0-9.-]+", row.name), "it is also a folder"
-        assert row.settings is not None or row.paper
+        assert [row.settings is not None, bool(row.why), bool(row.source)].count(True) == 1, "run, or why not"
+        assert row.source in ("", *names)
         for dataset, values in row.paper.items():
             assert len(values) == len(table.columns[dataset])
 
@@ -164,6 +165,8 @@ def test_names_that_do_not_exist_are_answered_with_the_nearest_one() -> None:
         find_rows(find_table("table1"), ("stml-g521",))
     with pytest.raises(UsageError, match="only the paper's numbers"):
         find_rows(find_table("table1"), ("roul-g64",))
+    with pytest.raises(UsageError, match="comes with the run of 'start'"):
+        find_rows(METHODS, ("plain-floor",))
 
 
 def test_a_quick_table_runs_each_row_once_without_the_papers_numbers() -> None:

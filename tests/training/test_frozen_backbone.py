@@ -21,6 +21,7 @@ from selftaught import Embedder, train
 from selftaught.console import Interrupts, Reporter
 from selftaught.data import Batch, FileReader, ImageFolder, ViewRequest, Views, find_images, view_seed
 from selftaught.errors import Interrupted, SelftaughtError
+from selftaught.learners import has_setting
 from selftaught.networks import Encoder, build_backbone
 from selftaught.retrieval import score
 from selftaught.run_folder import FEATURES
@@ -313,9 +314,9 @@ def test_a_run_killed_while_features_are_computed_ends_with_the_same_bits(photos
     assert not (run / FEATURES).exists()
 
 
-@pytest.mark.parametrize("method", ["moco", "byol", "deepcluster", "proxy-anchor"])
+@pytest.mark.parametrize("method", ["moco", "byol", "deepcluster", "udml-ss", "exemplar", "proxy-anchor"])
 def test_other_methods_train_their_heads(photos: Path, tmp_path: Path, method: str) -> None:
-    options: dict[str, Any] = {"clusters": 4} if method == "deepcluster" else {}
+    options: dict[str, Any] = {"clusters": 4} if has_setting(method, "clusters") else {}
     model = train(photos, out=tmp_path / "run", method=method, epochs=1, snapshots=1, **options, **HEADS)
     assert torch.isfinite(model.encode([sorted(photos.rglob("*.jpg"))[0]])).all()
 

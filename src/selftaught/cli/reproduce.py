@@ -83,6 +83,8 @@ def print_plan(table: Table, jobs: Sequence[Job], estimator: Estimator, data: Pa
     needs = list(dict.fromkeys(need for job in jobs for need in job.missing))
     for job in jobs:
         print(f"  {job.title}: {_state(job, seconds.get(job.folder, 0.0), needs)}")
+    for label, why in {row.label: row.why for row in table.rows if row.why}.items():
+        print(f"  {label}: not run, as {why}")
     words = [
         f"{len(waiting)} to run in about {duration(sum(seconds.values()))}",
         f"{sum(status(job.folder) == 'finished' for job in jobs)} finished",

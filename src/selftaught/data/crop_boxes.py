@@ -1,15 +1,17 @@
 """Which part of an image a view shows: boxes drawn from seeds, for many images at once."""
 
 import math
+from typing import Literal
 
 import numpy as np
 
+Shape = Literal["random", "image"]
 RATIOS = (3 / 4, 4 / 3)
 TRIES = 10
 
 
 def random_boxes(
-    sizes: np.ndarray, seeds: np.ndarray, scale: tuple[float, float], views: int = 2
+    sizes: np.ndarray, seeds: np.ndarray, scale: tuple[float, float], views: int = 2, shape: Shape = "random"
 ) -> tuple[np.ndarray, np.ndarray]:
     """Random crops of n images, distributed as torchvision's RandomResizedCrop, which has one at a time.
 
@@ -17,6 +19,7 @@ def random_boxes(
         sizes: n×2, width and height of each image.
         seeds: n integers; an image's crops depend on its seed and its size alone.
         scale: the range of a crop's area, as fractions of the image's.
+        shape: that of the crops, "random" as torchvision draws it, or that of the "image".
 
     Returns:
         n×views×4 integers (left, top, right, bottom), and n×views flips.
@@ -32,12 +35,12 @@ def random_boxes(
     width, height = (sizes[:, side, None, None].astype(np.float64) for side in (0, 1))
     area = width * height * (scale[0] + (scale[1] - scale[0]) * tries[..., 0])
     low, high = math.log(RATIOS[0]), math.log(RATIOS[1])
-    ratio = np.exp(low + (high - low) * tries[..., 1])
+    ratio = np.exp(low + (high - low) * tries[..., 1]) if shape == "random" else width / height
     w, h = np.rint(np.sqrt(area * ratio)), np.rint(np.sqrt(area / ratio))
     fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
     first = fits.argmax(2)[..., None]
     w, h, x, y = (np.take_along_axis(a, first, 2)[..., 0] for a in (w, h, tries[..., 2], tries[..., 3]))
-    # A very long image: the largest center crop of a shape that is allowed.
+    # A very long image, and a shape that is drawn: the largest center crop of a shape that is allowed.
     none, width, height = ~fits.any(2), width[..., 0], height[..., 0]
     w = np.where(none, np.maximum(1, np.minimum(width, np.rint(height * RATIOS[1]))), w)
     h = np.where(none, np.maximum(1, np.minimum(height, np.rint(width / RATIOS[0]))), h)

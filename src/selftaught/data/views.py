@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from selftaught.data.center_view import cut_center
-from selftaught.data.crop_boxes import random_boxes, whole_boxes
+from selftaught.data.crop_boxes import Shape, random_boxes, whole_boxes
 from selftaught.data.device_crops import resize_crop
 from selftaught.data.requests import View
 
@@ -31,8 +31,8 @@ class Views:
 
     - "center": short side to ``resize``, center crop of ``use_size``: how a finished model sees an image.
     - "squash": the whole image, squashed to ``squash``×``squash``: how neighbors for batches are found.
-    - "random": two random crops, resized to ``size``×``size``, flipped or not, as the seed alone decides: what training
-      sees. With ``color`` a reader also changes their colors, see ``augment``.
+    - "random": two random crops of ``crop_scale`` and ``crop_shape``, resized to ``size``×``size``, flipped or not, as
+      the seed alone decides: what training sees. With ``color`` a reader also changes their colors, see ``augment``.
     """
 
     size: int
@@ -42,6 +42,7 @@ class Views:
     use_size: int = 0
     """As ``size`` if 0."""
     color: float = 0.0
+    crop_shape: Shape = "random"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "use_size", self.use_size or self.size)
@@ -60,7 +61,7 @@ class Views:
         An image for "center" is a finished view already, as :meth:`__call__` makes it.
         """
         if view == "random":
-            return Cuts(*random_boxes(sizes, seeds, self.crop_scale), self.size)
+            return Cuts(*random_boxes(sizes, seeds, self.crop_scale, shape=self.crop_shape), self.size)
         return Cuts(whole_boxes(sizes), np.zeros((len(sizes), 1), bool), getattr(self, _SIZES[view]))
 
 

@@ -1,14 +1,29 @@
 """ISIF: an embedding invariant to views and spreading over images (Ye et al., CVPR 2019)."""
 
-import torch
-from torch import Tensor
+from dataclasses import dataclass
+from typing import Literal
 
+import torch
+from torch import Tensor, nn
+
+from selftaught.errors import UsageError
 from selftaught.learners.learner import Learner
-from selftaught.method import in_full_precision, random_batches
+from selftaught.method import in_full_precision, parallel_search, random_batches
 from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
 from selftaught.recipes import Settings
 
 TEMPERATURE = 0.1
+NEIGHBOR_SHARE = 0.5
+"""How many of the images have a neighbor as partner, where neighbors can be partners."""
+
+
+@dataclass(frozen=True)
+class ISIFSettings(Settings):
+    """The settings of ISIF."""
+
+    partner: Literal["view", "neighbor"] = "view"
+    """What an image is to be near to: its own other view; or, as the authors have it on CUB, as often the image nearest
+    to it by the pooled features, drawn anew in every epoch."""
 
 
 @in_full_precision
@@ -34,23 +49,55 @@ def instance_softmax_loss(first: Tensor, second: Tensor) -> Tensor:
     return -(positives.sum() + spread.sum()) / len(first)
 
 
+def partner_batches(features: Tensor, batch_size: int, generator: torch.Generator) -> Tensor:
+    """One epoch of random images, each followed by its partner: the nearest other one, or as often itself once more.
+
+    Args:
+        features: n×d of length 1, one row per training image.
+        batch_size: images in a batch, an even number.
+        generator: a CPU generator; its state alone decides the draw.
+
+    Returns:
+        steps×batch_size image indices, steps = n // batch_size.
+    """
+    images = torch.randperm(len(features), generator=generator)[: len(features) // batch_size * batch_size // 2]
+    asked = images.to(features.device)
+    _, near = parallel_search(features[asked], features, 1, exclude=asked)
+    drawn = torch.rand(len(images), generator=generator) < NEIGHBOR_SHARE
+    return torch.stack([images, torch.where(drawn, near[:, 0].cpu(), images)], 1).view(-1, batch_size)
+
+
 class ISIF(Learner):
-    """The softmax embedding, on random batches, with either view in either part."""
+    """The softmax embedding, on random batches, with either view in either part.
+
+    With neighbors as partners a batch is pairs of an image and its partner. The first views of the images and the
+    second ones of the partners are the two views of the loss, and so are those that are left.
+    """
 
     batch_head = "f"
+    settings_class = ISIFSettings
     loss_names = ("loss",)
 
-    def __init__(self, encoder: Encoder, settings: Settings, images: int) -> None:
+    def __init__(self, encoder: Encoder, settings: ISIFSettings, images: int) -> None:
         super().__init__(encoder, settings, images)
-        self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
+        heads: dict[str, nn.Module] = {"f": linear_head(encoder.features, settings.dim)}
+        self.partners = settings.partner == "neighbor"
+        if self.partners:
+            if self.batch_size % 2:
+                raise UsageError(f"partner=neighbor needs an even batch_size, but it is {self.batch_size}")
+            self.batch_head, heads["pooled"] = "pooled", nn.Identity()
+        self.network = EmbeddingNetwork(encoder, heads, normalize=True)
 
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
+        if self.partners:
+            return partner_batches(embeddings, self.batch_size, generator)
         return random_batches(len(embeddings), self.batch_size, generator)
 
     def embed(self, images: Tensor) -> dict[str, Tensor]:
-        embeddings: dict[str, Tensor] = self.network(images)
-        return embeddings
+        return {"f": self.network(images)["f"]}
 
     def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:  # noqa: ARG002
         first, second = embeddings["f"].chunk(2)
-        return {"loss": (instance_softmax_loss(first, second) + instance_softmax_loss(second, first)) / 2}
+        pairs = [(first[::2], second[1::2]), (second[::2], first[1::2])] if self.partners else [(first, second)]
+        losses = [instance_softmax_loss(*views) for one, other in pairs for views in ((one, other), (other, one))]
+        return {"loss": torch.stack(losses).mean()}

@@ -9,7 +9,9 @@ from selftaught.retrieval import full_precision, nearest
 
 
 @torch.no_grad()
-def kmeans(points: Tensor, k: int, generator: torch.Generator, iterations: int = 20) -> tuple[Tensor, Tensor]:
+def kmeans(
+    points: Tensor, k: int, generator: torch.Generator, iterations: int = 20, start: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Lloyd's algorithm, until no point changes its cluster.
 
     It starts from greedy k-means++: random points would often put two centers into one group and none into another,
@@ -21,6 +23,7 @@ def kmeans(points: Tensor, k: int, generator: torch.Generator, iterations: int =
         k: number of clusters, at most n.
         generator: a CPU generator; its state alone decides the draw.
         iterations: the most of Lloyd's steps.
+        start: k×d centers to begin with, instead of points drawn.
 
     Returns:
         Centers k×d, each the mean of its points, and the cluster of each point, n.
@@ -35,7 +38,7 @@ def kmeans(points: Tensor, k: int, generator: torch.Generator, iterations: int =
     points = full_precision(points)
     if not 1 <= k <= len(points):
         raise ValueError(f"k = {k} clusters were asked for, but there are {len(points)} points")
-    centers = points[_spread_out(points, k, generator)]
+    centers = points[_spread_out(points, k, generator)] if start is None else start.to(points)
     clusters: Tensor | None = None
     for _ in range(max(1, iterations)):
         distances, indices = nearest(points, centers, 1)

@@ -9,6 +9,7 @@ from torch import Tensor
 from selftaught.errors import UsageError, printable, unknown
 from selftaught.learners.clustering import ClusterSettings
 from selftaught.learners.deepcluster import DeepCluster
+from selftaught.learners.exemplar import Exemplar
 from selftaught.learners.isif import ISIF
 from selftaught.learners.learner import Learner
 from selftaught.learners.mean_shift import BYOL, MSF
@@ -52,6 +53,7 @@ METHODS = {
     "msf": MethodInfo("MSF", MSF),
     "nce": MethodInfo("NCE", NCE),
     "isif": MethodInfo("ISIF", ISIF),
+    "exemplar": MethodInfo("Examplar", Exemplar),  # as the paper spells it
     "deepcluster": MethodInfo("DeepCluster", DeepCluster),
     "udml-ss": MethodInfo("UDML-SS", UDMLSS, packages=True),
     "contrastive": MethodInfo("Contrastive", Supervised, packages=True),

@@ -86,8 +86,11 @@ class MetricLoss(nn.Module):
         return loss
 
 
-def metric_loss(name: str, classes: int, dim: int) -> MetricLoss:
-    """A loss by name: as published, but for the contrastive one, whose margin of 0.5 is ours."""
+def metric_loss(name: str, classes: int, dim: int, beta: float = 50) -> MetricLoss:
+    """A loss by name: as published, but for the contrastive one, whose margin of 0.5 is ours.
+
+    ``beta`` is of the multi-similarity loss.
+    """
     try:
         from pytorch_metric_learning import losses, miners
     except ImportError:
@@ -97,7 +100,7 @@ def metric_loss(name: str, classes: int, dim: int) -> MetricLoss:
     if name == "contrastive":
         return MetricLoss(losses.ContrastiveLoss(pos_margin=0, neg_margin=0.5))
     if name == "multi-similarity":
-        return MetricLoss(losses.MultiSimilarityLoss(alpha=2, beta=50, base=0.5), miners.MultiSimilarityMiner(0.1))
+        return MetricLoss(losses.MultiSimilarityLoss(alpha=2, beta=beta, base=0.5), miners.MultiSimilarityMiner(0.1))
     if name == "proxy-anchor":
         return MetricLoss(losses.ProxyAnchorLoss(classes, dim, margin=0.1, alpha=32))
     raise ValueError(f"there is no supervised loss {name!r}")

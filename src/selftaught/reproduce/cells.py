@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from selftaught.errors import SelftaughtError
-from selftaught.reproduce.folders import Measured, measured, run_folder, status
+from selftaught.reproduce.folders import Measured, measured, measured_floor, run_folder, status
 from selftaught.reproduce.request import Request
 from selftaught.reproduce.table import Row
 
@@ -45,16 +45,19 @@ def collect(request: Request) -> Cells:
     cells: Cells = {}
     for row in request.table.rows:
         for dataset in request.table.datasets(row):
-            runs, failed = {}, False
+            runs: dict[int, Measured] = {}
+            failed = False
             seeds = _seeds(request, row, dataset)
             for seed in seeds:
-                folder = run_folder(request.out, row.name, dataset, seed)
+                folder = run_folder(request.out, row.source or row.name, dataset, seed)
                 failed |= status(folder) == "failed"
                 if status(folder) == "finished":
                     try:
-                        runs[seed] = measured(folder)
+                        run = measured_floor(folder, row.floor) if row.floor else measured(folder)
                     except SelftaughtError:  # its sentence stands with the job
                         failed = True
+                    else:
+                        runs |= {} if run is None else {seed: run}
             cells.setdefault(row.name, {})[dataset] = dict(_cells(request, row, dataset, runs, failed, len(seeds)))
     return cells
 
@@ -71,6 +74,6 @@ def _cells(
 
 def _seeds(request: Request, row: Row, dataset: str) -> list[int]:
     """Those that are asked for, and those of earlier commands."""
-    place = run_folder(request.out, row.name, dataset, 0).parent
+    place = run_folder(request.out, row.source or row.name, dataset, 0).parent
     names = {path.name.split(".")[0] for path in place.glob("seed-*")}
     return sorted({int(name[5:]) for name in names if name[5:].isdigit()} | set(range(request.seeds)))

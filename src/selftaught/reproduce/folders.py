@@ -10,7 +10,7 @@ from typing import Literal
 from selftaught.embedder import DESCRIPTION
 from selftaught.errors import SelftaughtError, printable
 from selftaught.files import write_atomically
-from selftaught.run_folder import CHECKPOINT, METRICS, PARTIAL, SETTINGS, START, TIMING, is_finished
+from selftaught.run_folder import CHECKPOINT, METRICS, PARTIAL, SETTINGS, START, TIMING, is_finished, read_models
 
 Status = Literal["to run", "begun", "finished", "failed"]
 
@@ -65,6 +65,13 @@ def drop_checkpoints(folder: Path) -> None:
     for name in (CHECKPOINT, PARTIAL):
         for file in folder.rglob(name):
             file.unlink()
+
+
+def measured_floor(folder: Path, name: str) -> Measured | None:
+    """What a run measured of an untrained model; None if it did not, as with weights that are not pretrained."""
+    models = read_models(folder)
+    scores = _scores(models["models"].get(name, {})) if models is not None else {}
+    return Measured(scores) if scores else None
 
 
 def measured(folder: Path) -> Measured:

@@ -14,7 +14,7 @@ FOLDER = "folder"
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table. Without ``settings`` it is known by the paper's numbers alone."""
+    """A line of a table. Without ``settings`` it is not a run of its own: ``why`` or ``source`` says what it is."""
 
     name: str
     """What ``--rows`` and the run folders call it."""
@@ -28,6 +28,11 @@ class Row:
     """What training is told beside images, seed and device."""
     weights: Literal["auto", "none", "swav"] = "auto"
     uses: Uses = "train"
+    why: str = ""
+    """Why only the paper's numbers are there, as the end of a sentence."""
+    source: str = ""
+    """The row whose run measured it, where it is an untrained model that every run measures: ``floor``, by its name."""
+    floor: str = ""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ from selftaught.reproduce.semi import SEMI
 from selftaught.reproduce.table import FOLDER, Row, Table, Uses
 from selftaught.reproduce.unsupervised import SCRATCH, SSL, TABLE1
 
+VIEWS_OF_ISIF = {"crop_scale": ((227 / 256) ** 2,) * 2, "crop_shape": "image"}
+"""Crops of 227×227 from the image squashed to 256×256, as in the released training of ISIF."""
 _OTHERS = {name: method for name, method in learners.METHODS.items() if name not in ("stml", "slade")}
 
 
@@ -23,16 +25,26 @@ def _own(name: str, label: str, group: str, settings: dict[str, Any], uses: Uses
     return Row(name, label, "", group, {}, {"method": "stml", **settings}, uses=uses)
 
 
+_PUBLISHED = "Without labels, with the views of ISIF's authors"
+
 METHODS = Table(
     "methods",
     "Every method under one protocol",
     {FOLDER: ("recall@1", "map@r", "r_precision")},
     (
         _own("start", "before training", "No training", {"epochs": 0}),
+        *(Row(f"{floor.split()[0]}-floor", label, group="No training", source="start", floor=floor)
+          for floor, label in (("plain backbone", "plain backbone: average pooling, cosine"),
+                               ("half-whitened", "the same, half-whitened to 512 dimensions"))),
         _own("stml", "STML", "Without labels", {}),
         _own("stml-paper", "STML, as the text has it", "Without labels", {"recipe": "paper"}),
         *(_own(name, f"STML {label}", "Without labels", changes) for name, (label, changes) in REMOVALS.items()),
         *_compared(labeled=False, group="Without labels"),
+        _own("nce-published", "NCE, as published", _PUBLISHED, {"method": "nce", **VIEWS_OF_ISIF}),
+        _own("exemplar-published", "Examplar, as published", _PUBLISHED, {"method": "exemplar", **VIEWS_OF_ISIF}),
+        _own("isif-published", "ISIF, as published", _PUBLISHED, {"method": "isif", **VIEWS_OF_ISIF}),
+        _own("isif-neighbors", "ISIF, as published for CUB", _PUBLISHED,
+             {"method": "isif", "partner": "neighbor", **VIEWS_OF_ISIF}),
         *_compared(labeled=True, group="With all labels"),
         _own("ms-half", "Multi-Similarity, half", "With the labels of half of the classes",
              {"method": "multi-similarity", "both_heads": True}, "labeled"),  # the first stage of the next two
@@ -65,6 +77,10 @@ def find_rows(table: Table, names: Sequence[str]) -> tuple[Row, ...]:
     for name in names:
         if name not in known:
             raise unknown(f"row of {table.name}", name, known)
+        if known[name].source:
+            raise UsageError(f"the row {name!r} comes with the run of {known[name].source!r}: name that one")
         if known[name].settings is None:
-            raise UsageError(f"the row {name!r} cannot be run: only the paper's numbers of it are here, not the method")
+            raise UsageError(
+                f"the row {name!r} is not run: only the paper's numbers of it are here, as {known[name].why}"
+            )
     return tuple(row for row in table.rows if row.settings is not None and (row.name in names or not names))

@@ -42,7 +42,7 @@ def grid(table: Table, cells: Cells, dataset: str) -> tuple[list[str], list[list
         line = [row.label, *([row.arch] if architectures else [])]
         for score in scores:
             cell = columns[score]
-            line += [_words(cell), *([_number(cell.paper)] if table.compared else [])]
+            line += ["not run" if row.why else _words(cell), *([_number(cell.paper)] if table.compared else [])]
         lines.append(line)
     return head, lines
 
@@ -59,6 +59,9 @@ def markdown(table: Table, cells: Cells, facts: Mapping[str, Any], jobs: Sequenc
         rows = [head, ["---" if word in _WORDS else "---:" for word in head]]
         rows += [[f"**{line[0]}**", *[""] * (len(head) - 1)] if len(line) == 1 else line for line in lines]
         parts += [f"## {DATASETS[dataset]}", "\n".join(f"| {' | '.join(map(_escaped, row))} |" for row in rows)]
+    reasons = {row.label: row.why for row in table.rows if row.why}
+    if reasons:
+        parts += ["## Not run", "\n".join(f"- {label}: {why}" for label, why in reasons.items())]
     parts += ["## How", _how(facts)]
     problems: dict[str, list[str]] = {}
     for job in jobs:

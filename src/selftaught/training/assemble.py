@@ -148,7 +148,15 @@ def assemble(
 
 def make_reader(chosen: Settings, inputs: Preprocessing, collection: Path, device: torch.device) -> ImageReader:
     """What reads the images of a collection, which names the cache of decoded ones."""
-    views = Views(inputs.size, inputs.use_resize, inputs.squash, chosen.crop_scale, inputs.use_size, chosen.color)
+    views = Views(
+        inputs.size,
+        inputs.use_resize,
+        inputs.squash,
+        chosen.crop_scale,
+        inputs.use_size,
+        chosen.color,
+        chosen.crop_shape,
+    )
     workers = chosen.workers or 0
     if chosen.input == "files":
         return FileReader(views, workers, device)

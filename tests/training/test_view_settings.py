@@ -1,13 +1,18 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from conftest import TINY
 from selftaught import train
 from selftaught.run_folder import METRICS
 
 
-def test_both_readers_train_with_changed_colors_alike_and_otherwise_than_without(photos: Path, tmp_path: Path) -> None:
-    runs: dict[str, dict[str, Any]] = {"plain": {}, "cached": {"color": 1.0}, "files": {"color": 1.0, "input": "files"}}
+@pytest.mark.parametrize("change", [{"color": 1.0}, {"crop_shape": "image"}], ids=str)
+def test_both_readers_train_with_changed_views_alike_and_otherwise_than_without(
+    photos: Path, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    runs: dict[str, dict[str, Any]] = {"plain": {}, "cached": change, "files": change | {"input": "files"}}
     for name, changes in runs.items():
         train(photos, out=tmp_path / name, epochs=1, quiet=True, **{**TINY, **changes})
     plain, cached, files = ((tmp_path / name / METRICS).read_text() for name in ("plain", "cached", "files"))

@@ -1,0 +1,74 @@
+"""Exemplar: every image is a class of its own, with a learned vector (Dosovitskiy et al., 2014)."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from selftaught.errors import UsageError
+from selftaught.learners.learner import Learner
+from selftaught.learners.supervised import PROXY_RATE
+from selftaught.method import in_full_precision, random_batches
+from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
+from selftaught.recipes import Settings
+
+TEMPERATURE = 0.1
+MOST_IMAGES = 1_000_000
+"""Each step compares all rows with the classes of all images."""
+
+
+@in_full_precision
+def exemplar_loss(embeddings: Tensor, classes: Tensor, ids: Tensor) -> Tensor:
+    """Cross-entropy of naming the image that a row shows, among all images.
+
+    Args:
+        embeddings: n×d of length 1.
+        classes: images×d of any length; their directions count.
+        ids: the image of each row, n.
+
+    Example:
+        >>> import torch
+        >>> round(float(exemplar_loss(torch.eye(4), torch.ones(4, 4), torch.arange(4))), 4)  # ln 4
+        1.3863
+    """
+    return F.cross_entropy(embeddings @ F.normalize(classes).T / TEMPERATURE, ids)
+
+
+class Exemplar(Learner):
+    """A softmax over all images. NCE is the same with a memory instead of learned classes, and noise instead of all.
+
+    The classes start as the embeddings before training: from random ones the first epochs would only move them.
+    """
+
+    batch_head = "f"
+    loss_names = ("loss",)
+
+    def __init__(self, encoder: Encoder, settings: Settings, images: int) -> None:
+        super().__init__(encoder, settings, images)
+        if images > MOST_IMAGES:
+            raise UsageError(
+                f"the method exemplar has a class for each image, and {images:,} are too many: give at most "
+                f"{MOST_IMAGES:,}, or use nce, which draws some of them"
+            )
+        self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
+        self.classes = nn.Parameter(torch.zeros(images, settings.dim))
+        self.started: Tensor
+        self.register_buffer("started", torch.zeros((), dtype=torch.bool))
+
+    @torch.no_grad()
+    def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
+        if not bool(self.started):
+            self.classes.copy_(embeddings)
+            self.started.fill_(True)
+        return random_batches(len(embeddings), self.batch_size, generator)
+
+    def embed(self, images: Tensor) -> dict[str, Tensor]:
+        embeddings: dict[str, Tensor] = self.network(images)
+        return embeddings
+
+    def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
+        return {"loss": exemplar_loss(embeddings["f"], self.classes, ids)}
+
+    def extra_groups(self, head_lr: float) -> list[dict[str, Any]]:
+        return [{"params": [self.classes], "lr": PROXY_RATE * head_lr, "weight_decay": 0.0}]
