@@ -10,7 +10,7 @@ _NOT_RUN = {
     "MOM": "it is not built yet",
     "ABIER": "it is not built yet",
     "ABE": "it is not built yet",
-    "UHML": 'its released code does something else than its paper says; "hyperbolic" in the table "methods" is after it',
+    "UHML": "its released code is not what its paper says; 'hyperbolic' in the table 'methods' is after its idea",
     "TAC-CCL": "its transforms, the layer of its attention and its margins are not published",
     "PSLR": "where its variances come from and what it reconstructs is not published",
     "SAN": "how its module finds the places of features, and its loss without labels, is not published",
