@@ -69,11 +69,15 @@ class RunRecord:
     settings: Settings | None = None
     """Without anything left open."""
     choices: tuple[Choice, ...] = ()
+    leg: int = 0
+    """The epochs after which the schedule began anew, where the run went on beyond its end."""
 
     def __post_init__(self) -> None:
         for name, kind in typing.get_type_hints(RunRecord).items():
             if name != "choices" and not isinstance(getattr(self, name), kind):
                 raise ValueError(f"{name} is {getattr(self, name)!r}")
+        if not 0 <= self.leg <= (self.leg if self.requested.epochs is None else self.requested.epochs):
+            raise ValueError(f"leg is {self.leg}")
         if (self.images is None) != (self.labeled is not None and self.unlabeled is not None):
             raise ValueError("images must be a place, or else labeled and unlabeled")
 

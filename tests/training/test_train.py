@@ -125,7 +125,7 @@ def test_a_finished_run_can_be_resumed_and_stays_as_it_is(run: Path, tmp_path: P
 
 
 def test_resuming_refuses_other_settings(run: Path, photos: Path) -> None:
-    changes: list[dict[str, Any]] = [{"epochs": 5}, {"out": "x"}, {"images": photos}, {"eval": photos}]
+    changes: list[dict[str, Any]] = [{"neighbors": 5}, {"lr": 0.1}, {"out": "x"}, {"images": photos}, {"eval": photos}]
     changes += [{"recipe": "paper"}, {"tensorboard": True}]
     for change in changes:
         with pytest.raises(UsageError, match="a resumed run keeps"):

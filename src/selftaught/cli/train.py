@@ -36,7 +36,10 @@ def train(
         str | None, typer.Option(help="Semi-supervised: more images, without labels.", metavar="FOLDER")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder to write: model, settings, metrics, curves.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with this run folder instead.", metavar="RUN")] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="Go on with this run instead; with --epochs, also beyond its end.", metavar="RUN"),
+    ] = None,
     recipe: Annotated[
         str | None,
         typer.Option(

@@ -94,7 +94,7 @@ def assemble(
         backbone = _choose_backbone(start.record if start else stage.record, requested, context.own, resumed or start)
         length = _choose_length(requested, stage.record, len(images.training), backbone, device)
         requested = replace(requested, **{choice.name: choice.value for choice in length})
-        chosen, choices = resolve(requested, len(images.training), backbone, device)
+        chosen, choices = resolve(requested, len(images.training), backbone, device, stage.record.leg)
         backbone = _used_at(backbone, chosen)
         record = replace(
             stage.record,

@@ -39,8 +39,10 @@ CLUSTERS = 100
 """About as many as the data sets CUB and Cars have classes; ours, as nothing is known of a folder without labels."""
 
 
-def resolve(settings: Settings, images: int, backbone: Backbone, device: torch.device) -> tuple[Settings, list[Choice]]:
-    """Settings without anything left open, and the choices that were made."""
+def resolve(
+    settings: Settings, images: int, backbone: Backbone, device: torch.device, leg: int = 0
+) -> tuple[Settings, list[Choice]]:
+    """Settings without anything left open, and the choices that were made; ``leg``: epochs before the last leg."""
     batch_norm, batch_size = _batch_norm(settings, backbone), _batch_size(settings, images)
     epochs = [] if settings.epochs is not None else [choose_epochs(settings, images, backbone, device)]
     settings = replace(settings, batch_size=batch_size.value, epochs=epochs[0].value if epochs else settings.epochs)
@@ -52,7 +54,7 @@ def resolve(settings: Settings, images: int, backbone: Backbone, device: torch.d
         *_use_size(settings, backbone),
         batch_size,
         *epochs,
-        *_momentum(settings, images),
+        *_momentum(settings, images, leg),
         batch_norm,
         *_clusters(settings, images),
         _precision(settings, backbone, device),
@@ -133,12 +135,12 @@ def time_per_image(encoder: Encoder, device: torch.device) -> float:
     return (2 * learned + 3 * seen) / TIMED_VIEWS
 
 
-def _momentum(settings: Settings, images: int) -> list[Choice]:
+def _momentum(settings: Settings, images: int, leg: int) -> list[Choice]:
     if not isinstance(settings, STMLSettings) or settings.momentum is not None:
         return []
     assert settings.batch_size is not None
     assert settings.epochs is not None
-    steps = max(1, settings.epochs * (images // settings.batch_size))
+    steps = max(1, (settings.epochs - leg) * (images // settings.batch_size))
     return [Choice("momentum", max(LEAST_MOMENTUM, 1 - 1 / steps), f"by the number of steps, {steps}")]
 
 

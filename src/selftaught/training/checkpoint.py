@@ -81,7 +81,7 @@ def load_checkpoint(run: Path) -> Checkpoint | None:
     found: list[Checkpoint | None] = []
 
     def find() -> Path | None:
-        found.append(_find_latest(run))
+        found.append(find_latest(run))
         return None if found[0] is None else found[0].file
 
     file = run_on_first(find)
@@ -115,7 +115,7 @@ def read_checkpoint(file: Path) -> Checkpoint:
     )
 
 
-def _find_latest(run: Path) -> Checkpoint | None:
+def find_latest(run: Path) -> Checkpoint | None:
     """The state in mid-epoch, or else that at an epoch's end, which also stands in for a damaged one."""
     if (run / PARTIAL).exists():
         try:

@@ -27,6 +27,7 @@ from selftaught.training.checkpoint import (
 from selftaught.training.compile import compiled
 from selftaught.training.gradient_parts import backward_in_parts
 from selftaught.training.label_free import symptom
+from selftaught.training.legs import rate_factor
 from selftaught.training.logbook import epoch_line
 from selftaught.training.snapshots import write_snapshot
 
@@ -87,6 +88,11 @@ class Loop:
                 f"the checkpoint {printable(checkpoint.file)} does not fit this run: the run must be started again"
             ) from None
         return checkpoint.state
+
+    def begin_leg(self, state: TrainState) -> None:
+        """Plan the first epoch of another leg: when the run was finished, none was to come."""
+        torch.manual_seed(view_seed(self.settings.seed, state.epoch))  # or a second plan would be another one
+        state.plan = self._plan(self.parts.evaluation.training_set(self.parts.images), state.epoch)
 
     def go(self, state: TrainState) -> None:
         """Train until the last epoch is done."""
@@ -204,8 +210,7 @@ class Loop:
             yield [ViewRequest(path(batch[position]), "random", seeds[position]) for position in shard(len(batch))]
 
     def _set_rates(self, epoch: int) -> None:
-        cosine = (1 + math.cos(math.pi * epoch / self.epochs)) / 2
-        factor = cosine if self.settings.schedule == "cosine" else 1.0
+        factor = rate_factor(self.settings, self.parts.record.leg, epoch)
         for group, rate in zip(self.parts.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
 

@@ -1,6 +1,7 @@
 """The models of a stage: the floor that it starts from, and what it serves in the end."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -89,6 +90,7 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
         embedder = Embedder.load(parts.folder, parts.fabric.device, parts.context.own)
     elif rank() == 0:
         write_model(parts.folder, embedder.network, embedder.description)
+        shutil.rmtree(parts.folder / TRAINED, ignore_errors=True)  # of an earlier leg
     if models is not None:
         floors = {name: floor for name, floor in models["models"].items() if name != "trained"}
         verdict = give_verdict(floors, models["floor"], row, bool(worse) and settings.deliver == "whitened")

@@ -30,11 +30,13 @@ from selftaught.run_folder import (
     has_begun,
     is_finished,
     read_record,
+    write_record,
 )
 from selftaught.training.assemble import Context, Parts, assemble
 from selftaught.training.checkpoint import Checkpoint, load_checkpoint
 from selftaught.training.evaluation import FirstPass, Unreadable
 from selftaught.training.images import class_numbers, list_images
+from selftaught.training.legs import CHANGES, begin_leg, describe_rates
 from selftaught.training.logbook import signals_line
 from selftaught.training.loop import Loop
 from selftaught.training.model import has_floor, save_floor, save_model
@@ -70,7 +72,8 @@ def train(
         labeled, unlabeled: instead of ``images``, class folders and further images without labels. Training is then
             semi-supervised: first with the labels (multi-similarity loss), then with STML on all images.
         out: the run folder to write (model, settings, metrics, curves, checkpoint); it must be new or empty.
-        resume: instead of these, a run folder to go on with; its settings stay as they are.
+        resume: instead of these, a run folder to go on with; its settings stay as they are. With ``epochs``, and ``lr``
+            if you like, it goes on to that many, also beyond its end: there the schedule begins anew.
         recipe: "best" (default), "official" (default for other methods than STML), "paper", "sop", "scratch" or "semi"
             (default with ``labeled``).
         method: "stml" (default), another of :data:`selftaught.learners.METHODS`, one of another package, or a subclass
@@ -114,13 +117,16 @@ def train(
                 begin = partial(_start, places, out, recipe, own, options, changes, locked)
             else:
                 others = (images, labeled, unlabeled, out, recipe, preprocessing, eval, tensorboard or None)
-                if any(other is not None for other in others) or set(changes) - {"device", "workers"}:
+                free = {"device", "workers"} | (CHANGES if "epochs" in changes else set())
+                if any(other is not None for other in others) or set(changes) - free:
                     raise UsageError(
-                        "a resumed run keeps its images, folder and settings: leave them out beside --resume"
+                        "a resumed run keeps its images, folder and settings: leave them out beside --resume, "
+                        "except for --epochs, and --lr with it"
                     )
                 begin = partial(_resume, Path(resume), own, allow_skipped, changes, locked)
             run, stages = run_on_first(begin)
-        context = Context(run, own, changes if resume is not None else {}, Reporter(quiet or rank() > 0), interrupts)
+        overrides = {name: value for name, value in changes.items() if resume is not None and name not in CHANGES}
+        context = Context(run, own, overrides, Reporter(quiet or rank() > 0), interrupts)
         try:
             for stage in stages:
                 interrupts.check()
@@ -184,9 +190,15 @@ def _resume(
         raise UsageError(
             f"{printable(run)} has a backbone of your own: resume it with train(resume=…, backbone=module)"
         )
-    check_device(choose_device(change_settings(record.requested, changes).device))
+    leg = {name: value for name, value in changes.items() if name in CHANGES}
+    others = {name: value for name, value in changes.items() if name not in CHANGES}
+    check_device(choose_device(change_settings(record.requested, others).device))
     record = replace(record, allow_skipped=record.allow_skipped or allow_skipped)
-    return run, plan_stages(run, record, list_images(record))
+    images = list_images(record)
+    if leg:
+        record = begin_leg(run, record, leg)
+        write_record(run, record)
+    return run, plan_stages(run, record, images)
 
 
 def _train_stage(stage: Stage, context: Context) -> Embedder:
@@ -226,6 +238,12 @@ def _train_parts(parts: Parts, checkpoint: Checkpoint | None) -> Embedder:
         if checkpoint.passed_over is not None:
             say(f"{printable(checkpoint.passed_over)} is damaged: going on from an earlier state")
         say(f"resumed after epoch {state.epoch} and step {state.step} of the next")
+        if state.epoch == loop.epochs:
+            say("all epochs are done: --epochs with a larger number goes on")
+        else:
+            say(describe_rates(parts.settings, parts.record.leg, state.epoch))
+            if 0 < state.epoch == parts.record.leg and not state.step:
+                loop.begin_leg(state)
     parts.evaluation.passes = None
     if parts.reader.note:
         say(parts.reader.note)

@@ -1,0 +1,53 @@
+"""Legs of a run: one that is finished, or not yet, goes on to another number of epochs."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from selftaught.errors import UsageError, printable
+from selftaught.learners import change_settings
+from selftaught.recipes import Settings
+from selftaught.run_folder import RunRecord
+from selftaught.training.checkpoint import find_latest
+
+CHANGES = {"epochs", "lr", "head_lr"}
+"""What a leg may change."""
+
+
+def begin_leg(run: Path, record: RunRecord, changes: Mapping[str, Any]) -> RunRecord:
+    """The record of a run that goes on to other epochs: from its end with a schedule of their own, or else with one
+    schedule for all of them."""
+    checkpoint = find_latest(run)
+    state = None if checkpoint is None else checkpoint.state
+    requested = change_settings(record.requested, changes)
+    if requested.epochs is None:
+        raise UsageError("a resumed run needs a number of epochs, such as --epochs 20")
+    if state is None:
+        return replace(record, requested=requested)
+    if requested.epochs <= state.epoch:
+        raise UsageError(
+            f"{printable(run)} has done {state.epoch} epochs already: give --epochs more than that, or leave it out"
+        )
+    ended = record.settings is not None and state.epoch == record.settings.epochs and not state.step
+    return replace(record, requested=requested, leg=state.epoch if ended else record.leg)
+
+
+def rate_factor(settings: Settings, leg: int, epoch: int) -> float:
+    """What the rates are multiplied by in an epoch of the leg that began after ``leg`` epochs."""
+    assert settings.epochs is not None
+    if settings.schedule == "constant":
+        return 1.0
+    return (1 + math.cos(math.pi * (epoch - leg) / max(1, settings.epochs - leg))) / 2
+
+
+def describe_rates(settings: Settings, leg: int, done: int) -> str:
+    """The schedule of the epochs that are to come, in one line."""
+    assert settings.epochs is not None
+    rate, left = settings.lr * rate_factor(settings, leg, done), settings.epochs - done
+    which = f"epoch {done + 1}" if left == 1 else f"epochs {done + 1} to {settings.epochs}"
+    if settings.schedule == "constant":
+        return f"{which}: at the constant learning rate {rate:.3g}"
+    anew = " again" if done == leg > 0 else ""
+    return f"{which}: the learning rate starts at {rate:.3g}{anew} and falls to 0 in a cosine"
