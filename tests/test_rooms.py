@@ -18,7 +18,7 @@ FLOORS = (
     ("run_folder", "vectors"),
     ("training", "vector_log"),
     ("index", "export", "duplicates", "reproduce"),
-    ("explore", "advice"),
+    ("explore", "advice", "run_report"),
     ("cli",),
 )
 """The rooms from top to bottom. Rooms of one floor do not use each other."""

@@ -113,9 +113,9 @@ def find_copies(
     return Duplicates(images, tuple(groups), proposal, pairs, nearest, known)
 
 
-def distances_of_known_copies(embedder: Embedder, images: ImageFolder, vectors: Tensor) -> Tensor:
+def distances_of_known_copies(embedder: Embedder, images: ImageFolder, vectors: Tensor, sample: int = SAMPLE) -> Tensor:
     """Distances of copies that are made on purpose to their originals, of photos evenly spread over the collection."""
-    rows = torch.linspace(0, len(images) - 1, min(SAMPLE, len(images))).long().tolist()
+    rows = torch.linspace(0, len(images) - 1, min(sample, len(images))).long().tolist()
     parts = [torch.empty(0)]
     for row in rows:
         original = open_image(images.path(row))

@@ -32,6 +32,7 @@ MODELS = "models.json"
 """What was measured of the trained model and of the untrained ones."""
 FLOOR, TRAINED = "floor", "trained"
 """Folders of the best untrained model, and of the trained one where the untrained is served."""
+REPORT = "report.html"
 SUPERVISED = "supervised"
 """The run folder of the first stage of a semi-supervised run."""
 

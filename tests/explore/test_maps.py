@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from selftaught.explore.maps import EARLY, LATE, Map, Maps, neighbor_map, principal_map, project, spread
+from selftaught.explore.maps import Maps
+from selftaught.report import EARLY, LATE, Map, neighbor_map, principal_map
+from selftaught.report.plane import project, spread
 
 pytest.importorskip("openTSNE")
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from selftaught.report import plot_curves
+from selftaught.report import draw_charts, plot_curves
 
 START = {"effective_rank": 92.0, "recall@1": 0.4, "recall@2": 0.5, "map@r": 0.2}
 
@@ -90,6 +90,43 @@ def test_numbers_that_are_none_are_left_out(tmp_path: Path, drawn: list[Figure])
     assert xs(contrastive) == [1, 2]
     assert contrastive.texts[0].get_text().endswith("at epoch 2")
     assert distillation.texts[0].get_text() == "no finite value"
+
+
+def bands(axes: Axes) -> list[tuple[float, float]]:
+    """How far each band reaches."""
+    heights = [np.asarray(band.get_paths()[0].vertices)[:, 1] for band in axes.collections]
+    return [(float(column.min()), float(column.max())) for column in heights]
+
+
+def test_scores_have_the_noise_of_few_photos_and_losses_their_scatter(tmp_path: Path, drawn: list[Figure]) -> None:
+    losses = [0.9, 0.7, 0.9, 0.7, 0.9, 0.7]
+    history = [{"epoch": n, "contrastive": loss, "recall@1": 0.5} for n, loss in enumerate(losses, 1)]
+    for queries in (100, 10_000):
+        plot_curves({}, history, tmp_path / "curves.png", queries)
+    for figure, reach in zip(drawn, (10, 1), strict=True):
+        ((low, high),) = bands(figure.axes[1])
+        assert (50 - low, high - 50) == pytest.approx((reach, reach), rel=0.05)
+        ((low, high),) = bands(figure.axes[0])
+        assert low < 0.3 < 1.3 < high
+
+
+def test_no_axis_makes_a_small_change_look_like_a_crash(tmp_path: Path, drawn: list[Figure]) -> None:
+    history = [{"epoch": n, "contrastive": 0.9 - 0.001 * n, "recall@1": 0.5 - 0.001 * n} for n in range(1, 4)]
+    plot_curves({}, history, tmp_path / "curves.png")
+    for axes, whole in zip(drawn[0].axes, (0.2, 4.9), strict=True):
+        low, high = axes.get_ylim()
+        assert high - low > whole
+        assert low < min(ys(axes)) < max(ys(axes)) < high
+
+
+def test_the_charts_of_a_page_are_those_of_the_picture() -> None:
+    charts = draw_charts(START, epochs(3))
+    assert [title.split(" –")[0] for title, _ in charts][:3] == [
+        "Contrastive loss",
+        "Distillation loss",
+        "Effective rank",
+    ]
+    assert all(image.width > 400 for _, image in charts)
 
 
 def test_nothing_at_all_still_gives_a_picture(tmp_path: Path) -> None:

@@ -57,6 +57,24 @@ app.command(cls=TrainCommand)(train)
 
 
 @app.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="A folder written by selftaught train.")],
+    images: Annotated[
+        str | None,
+        typer.Argument(
+            help="The photos to show. (default: those of --eval if the run had any, or else those trained on)"
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The page to write. (default: RUN/report.html)")] = None,
+    device: Device = "auto",
+) -> None:
+    """Make a run's page anew: verdict, curves, neighbors before and after training, a map, what to do next."""
+    from selftaught.cli.report import report as write
+
+    write(run, images, out, device)
+
+
+@app.command()
 def evaluate(
     run: Run,
     labeled: Annotated[

@@ -108,6 +108,9 @@ def train(
     ] = None,
     allow_skipped: AllowSkipped = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to RUN/tensorboard.")] = False,
+    report: Annotated[
+        bool, typer.Option(help="At the end, show what was learned on a page, RUN/report.html: a minute more.")
+    ] = True,
     other: Annotated[
         list[str] | None,
         typer.Option("--set", help="Any other setting, such as --set sigma=2.", metavar="NAME=VALUE"),
@@ -118,6 +121,7 @@ def train(
     With --labeled and --unlabeled: first with the labels, then on all images without them.
     """
     from selftaught.learners import parse_settings
+    from selftaught.parallel import rank
     from selftaught.training import train as run
 
     options: dict[str, Any] = {
@@ -150,3 +154,8 @@ def train(
         tensorboard=tensorboard,
         **changes,
     )
+    run_folder = resume or out
+    if report and run_folder is not None and rank() == 0:
+        from selftaught.cli.report import report_on_training
+
+        report_on_training(run_folder, device or "auto")

@@ -24,8 +24,9 @@ from selftaught.explore.colors import KINDS, color_by
 from selftaught.explore.exhibit import Exhibit
 from selftaught.explore.guard import App, guard
 from selftaught.explore.links import write_links
-from selftaught.explore.maps import EARLY, LATE, Maps
+from selftaught.explore.maps import Maps
 from selftaught.index import Scale, scale_of
+from selftaught.report import EARLY, LATE
 from selftaught.retrieval import nearest
 
 UPLOAD_BYTES = 25 * 2**20

@@ -1,5 +1,6 @@
 """The course of a training run in one picture."""
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,12 +9,17 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from PIL import Image
 
 from selftaught.files import write_atomically
+from selftaught.report.noise import chance, scatter
 
 LINE_COLORS = ("#1f4e9c", "#d9730d", "#1a7f37", "#8250df", "#bf3989", "#57606a")
 INK, FAINT = "#24292f", "#8c959f"
 COLUMNS = 3
+LEAST_POINTS, LEAST_SHARE = 5.0, 0.25
+"""What an axis spans at least, in points of a percentage or as a share of the largest value: a small change should look
+like one."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +32,19 @@ class Panel:
     from_zero: bool = False
 
 
-def plot_curves(start: Mapping[str, float], history: Sequence[Mapping[str, float]], path: Path) -> None:
+def plot_curves(
+    start: Mapping[str, float], history: Sequence[Mapping[str, float]], path: Path, queries: int = 0
+) -> None:
     """Draw how the losses, the health signals and, with labels, the scores went, as a PNG.
+
+    A band around each line is two standard deviations of its noise wide to either side.
 
     Args:
         start: the signals before training, drawn as a hollow dot at epoch 0.
         history: one row per epoch with its number under "epoch". What a row lacks is left out of its chart,
             and a chart without any value is left out altogether.
         path: the PNG to write; one that exists is replaced.
+        queries: photos that scores are measured on, of which their noise follows.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -42,7 +53,7 @@ def plot_curves(start: Mapping[str, float], history: Sequence[Mapping[str, float
         ...     plot_curves({"effective_rank": 31.0}, rows, Path(folder, "curves.png"))
     """
     rows = [{**start, "epoch": 0}, *history]
-    panels = [panel for panel in _panels(rows) if any(name in row for row in rows for name in panel.names)]
+    panels = _panels(rows)
     columns = max(1, min(COLUMNS, len(panels)))
     lines = max(1, math.ceil(len(panels) / columns))
     figure = Figure(figsize=(4 * columns, 2.6 * lines), dpi=150, layout="constrained", facecolor="white")
@@ -50,14 +61,28 @@ def plot_curves(start: Mapping[str, float], history: Sequence[Mapping[str, float
     if not panels:
         figure.text(0.5, 0.5, "Nothing to draw yet", ha="center", va="center", color=FAINT)
     for place, panel in enumerate(panels, start=1):
-        draw_panel(figure.add_subplot(lines, columns, place), panel, rows)
+        draw_panel(figure.add_subplot(lines, columns, place), panel, rows, queries)
     write_atomically(path, lambda file: figure.savefig(file, format="png"))
+
+
+def draw_charts(
+    start: Mapping[str, float], history: Sequence[Mapping[str, float]], queries: int = 0
+) -> list[tuple[str, Image.Image]]:
+    """The same charts one by one, each with its title, for a page on which they find room as it is wide."""
+    rows, charts = [{**start, "epoch": 0}, *history], []
+    for panel in _panels(rows):
+        figure = Figure(figsize=(4.6, 2.6), dpi=130, layout="constrained", facecolor="white")
+        draw_panel(figure.add_subplot(), panel, rows, queries)
+        content = io.BytesIO()
+        figure.savefig(content, format="png")
+        charts.append((panel.title, Image.open(content).convert("RGB")))
+    return charts
 
 
 def _panels(rows: Sequence[Mapping[str, float]]) -> list[Panel]:
     recalls = sorted({key for row in rows for key in row if key.startswith("recall@")}, key=lambda key: int(key[7:]))
     parts = any("contrastive" in row for row in rows)  # then the whole is not drawn as well
-    return [
+    panels = [
         *([] if parts else [Panel("Loss", {"loss": ""})]),
         Panel("Contrastive loss", {"contrastive": ""}),
         Panel("Distillation loss", {"distillation": ""}),
@@ -65,23 +90,31 @@ def _panels(rows: Sequence[Mapping[str, float]]) -> list[Panel]:
         Panel("Recall – should rise", {key: f"@{key[7:]}" for key in recalls}, percent=True),
         Panel("MAP@R, R-Precision – should rise", {"map@r": "MAP@R", "r_precision": "R-Prec."}, percent=True),
     ]
+    return [panel for panel in panels if any(name in row for row in rows for name in panel.names)]
 
 
-def draw_panel(axes: Axes, panel: Panel, rows: Sequence[Mapping[str, float]]) -> None:
+def draw_panel(axes: Axes, panel: Panel, rows: Sequence[Mapping[str, float]], queries: int = 0) -> None:
+    """Draw a chart. ``queries``: photos that percentages are measured on, if that is known."""
     scale, last = 100 if panel.percent else 1, max(row["epoch"] for row in rows)
-    ends = []
+    ends, widest, largest = [], 0.0, 0.0
     for (key, name), color in zip(panel.names.items(), LINE_COLORS * len(panel.names), strict=False):
         points = [(row["epoch"], scale * row[key]) for row in rows if math.isfinite(row.get(key, math.nan))]
         if not points:
             continue
         epochs, values = zip(*points, strict=True)
+        noise = [scatter(values)] * len(values)
+        if panel.percent and queries:
+            noise = [max(scale * chance(value / scale, queries), noise[0]) for value in values]
+        widest, largest = max(widest, *noise), max(largest, *map(abs, values))
+        low, high = ([v + side * n for v, n in zip(values, noise, strict=True)] for side in (-2, 2))
+        axes.fill_between(epochs, low, high, color=color, alpha=0.12, linewidth=0, zorder=2)
         dots = "o" if len(points) <= 30 else ""
         axes.plot(epochs, values, color=color, linewidth=1.8, marker=dots, markersize=3.5, clip_on=False, zorder=3)
         if epochs[0] == 0:
             axes.plot(0, values[0], "o", color=color, markerfacecolor="white", markersize=5, clip_on=False, zorder=4)
         until = f" at epoch {epochs[-1]:g}" if epochs[-1] < last else ""
         ends.append((values[-1], f"{name} {_number(values[-1], panel.percent)}{until}".strip(), color))
-    _frame(axes, panel, last)
+    _frame(axes, panel, last, max(8 * widest, LEAST_POINTS if panel.percent else LEAST_SHARE * largest))
     if ends:
         _label(axes, ends)
     else:
@@ -89,13 +122,14 @@ def draw_panel(axes: Axes, panel: Panel, rows: Sequence[Mapping[str, float]]) ->
         axes.text(0.5, 0.5, "no finite value", transform=axes.transAxes, ha="center", va="center", color=FAINT)
 
 
-def _frame(axes: Axes, panel: Panel, last: float) -> None:
+def _frame(axes: Axes, panel: Panel, last: float, least: float) -> None:
+    """Axes, grid and title; the vertical axis spans ``least`` or more."""
     axes.set_title(panel.title, loc="left", fontsize=10, fontweight="bold", color=INK, pad=9)
     axes.set_xlim(0, max(1, last))
     low, high = axes.get_ylim()
-    if panel.percent:  # noise of a point or two should look like noise
-        middle = (low + high) / 2
-        low, high = min(low, middle - 2.5), min(101, max(high, middle + 2.5))
+    middle = (low + high) / 2
+    low, high = min(low, middle - least / 2), max(high, middle + least / 2)
+    high = min(101, high) if panel.percent else high
     axes.set_ylim(0 if panel.from_zero else low, high)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(5))

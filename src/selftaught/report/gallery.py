@@ -160,13 +160,14 @@ def histogram(distances: Sequence[float], made: Sequence[float], threshold: floa
 
 
 def _chapter(chapter: Chapter) -> str:
-    groups = [_group(group) for group in chapter.groups]
+    groups = [photo_group(group) for group in chapter.groups]
     inside = f'<div class="pairs">{"".join(groups)}</div>' if chapter.pairs else "\n".join(groups)
     parts = [f"<section>\n<h2>{escape(chapter.heading)}</h2>", paragraphs(chapter.text), chapter.html, inside]
     return "\n".join([*filter(None, parts), "</section>"])
 
 
-def _group(group: PhotoGroup) -> str:
+def photo_group(group: PhotoGroup) -> str:
+    """A group as HTML: its heading, its photos, a field for its name if it can be named."""
     photos = "".join(_photo(photo) for photo in group.photos)
     more = f"<p>and {group.more} more</p>" if group.more else ""
     field = ""
@@ -177,20 +178,20 @@ def _group(group: PhotoGroup) -> str:
 
 
 def _photo(photo: Photo) -> str:
-    data, width, height = _thumbnail(photo.path)
+    data, width, height = thumbnail(photo.path)
     name = escape(photo.name)
     picture = f'<img src="data:image/jpeg;base64,{data}" alt="{name}" width="{width}" height="{height}" loading="lazy">'
     kind, mark = (' class="best"', "<b>best</b> · ") if photo.best else ("", "")
     return f'<li{kind}>{picture}<span class="name" title="{name}">{name}</span>{mark}{escape(photo.note)}</li>'
 
 
-def _thumbnail(path: str | Path) -> tuple[str, int, int]:
+def thumbnail(path: str | Path, height: int = THUMBNAIL) -> tuple[str, int, int]:
     """A small JPEG in base64, its width and its height."""
     try:
-        picture = open_image(path, least=THUMBNAIL)
-        picture.thumbnail((3 * THUMBNAIL // 2, THUMBNAIL), Image.Resampling.LANCZOS)
+        picture = open_image(path, least=height)
+        picture.thumbnail((3 * height // 2, height), Image.Resampling.LANCZOS)
     except ImageError:
-        picture = fit_image(Path(path), THUMBNAIL)
+        picture = fit_image(Path(path), height)
     content = io.BytesIO()
     picture.save(content, "JPEG", quality=80)
     return base64.b64encode(content.getvalue()).decode(), *picture.size

@@ -45,15 +45,16 @@ NUMBER = re.compile(r"[-+−]?\d[\d.,]*\s*(%|[a-zA-Zµ×]{1,3})?(\s*±\s*[\d.,]+
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: text (a blank line parts paragraphs), then an image, then a table with its header first."""
+    """A part of the page: text (a blank line parts paragraphs), an image, a table with its header first, ready HTML."""
 
     heading: str
     text: str
     image: Path | Image.Image | None = None
     table: Sequence[Sequence[str]] | None = None
+    html: str = ""
 
 
-def write_page(path: Path, title: str, lead: str, sections: Sequence[Section]) -> None:
+def write_page(path: Path, title: str, lead: str, sections: Sequence[Section], style: str = "") -> None:
     """Write a self-contained page: images and style inside, no script, nothing loaded from elsewhere.
 
     Raises:
@@ -66,7 +67,7 @@ def write_page(path: Path, title: str, lead: str, sections: Sequence[Section]) -
         ...     write_page(Path(folder, "report.html"), "Birds", "What 40 epochs taught.", [scores])
     """
     header = f'<header class="lead">\n<h1>{escape(title)}</h1>\n{paragraphs(lead)}\n</header>'
-    write_document(path, title, "\n".join([header, *(_section(section) for section in sections)]))
+    write_document(path, title, "\n".join([header, *(_section(section) for section in sections)]), style=style)
 
 
 def write_document(path: Path, title: str, body: str, *, style: str = "", script: str = "") -> None:
@@ -93,9 +94,10 @@ def write_document(path: Path, title: str, body: str, *, style: str = "", script
 def _section(section: Section) -> str:
     parts = [f"<section>\n<h2>{escape(section.heading)}</h2>", paragraphs(section.text)]
     if section.image is not None:
-        parts.append(_picture(section.image, section.heading))
+        parts.append(picture(section.image, section.heading))
     if section.table:
         parts.append(_table(section.table))
+    parts.append(section.html)
     return "\n".join([*filter(None, parts), "</section>"])
 
 
@@ -103,15 +105,16 @@ def paragraphs(text: str) -> str:
     return "\n".join(f"<p>{escape(part.strip())}</p>" for part in re.split(r"\n\s*\n", text) if part.strip())
 
 
-def _picture(image: Path | Image.Image, description: str) -> str:
-    picture = open_image(image) if isinstance(image, Path) else to_rgb(image)
+def picture(image: Path | Image.Image, description: str) -> str:
+    """A picture as a figure, its data inside."""
+    drawn = open_image(image) if isinstance(image, Path) else to_rgb(image)
     png, jpeg = io.BytesIO(), io.BytesIO()
-    picture.save(png, "PNG", optimize=True)
-    picture.save(jpeg, "JPEG", quality=90, subsampling=0)
+    drawn.save(png, "PNG", optimize=True)
+    drawn.save(jpeg, "JPEG", quality=90, subsampling=0)
     # Photographs are many times smaller as JPEG, drawings as PNG, which keeps them exact.
     kind, content = min(("png", png.getvalue()), ("jpeg", jpeg.getvalue()), key=lambda choice: len(choice[1]))
     data = base64.b64encode(content).decode()
-    size = f'width="{picture.width}" height="{picture.height}"'
+    size = f'width="{drawn.width}" height="{drawn.height}"'
     return f'<figure><img src="data:image/{kind};base64,{data}" alt="{escape(description)}" {size}></figure>'
 
 

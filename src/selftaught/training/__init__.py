@@ -1,15 +1,20 @@
 """One training loop for every method, with checkpoints and signals that need no labels."""
 
 from selftaught.training.automatic import resolve, time_per_image
+from selftaught.training.images import list_images
+from selftaught.training.model import SLACK, give_verdict
 from selftaught.training.processes import launched
 from selftaught.training.snapshots import Snapshot, kept, load_snapshot
 from selftaught.training.train import train
 from selftaught.training.unfinished import load_unfinished
 
 __all__ = [
+    "SLACK",
     "Snapshot",
+    "give_verdict",
     "kept",
     "launched",
+    "list_images",
     "load_snapshot",
     "load_unfinished",
     "resolve",

@@ -73,7 +73,7 @@ class Logbook:
             self._writer.close()
 
     def draw(self, state: TrainState) -> None:
-        plot_curves(state.start, state.history, self.run / CURVES)
+        plot_curves(state.start, state.history, self.run / CURVES, len(state.labeled))
         self._drawn_at = time.monotonic()
 
 

@@ -1,0 +1,28 @@
+"""The page of a run: made at the end of training, and anew by selftaught report."""
+
+from pathlib import Path
+
+from selftaught.console import Reporter
+from selftaught.errors import Interrupted, UsageError, printable
+from selftaught.run_folder import is_finished
+from selftaught.run_report import write_run_report
+
+
+def report(run: Path, images: str | None, out: Path | None, device: str) -> None:
+    if run.is_dir() and not is_finished(run):
+        raise UsageError(f"the run {printable(run)} is not finished: selftaught train --resume {printable(run)}")
+    page = write_run_report(run, images, out=out, device=device)
+    print(f"page: {printable(page)}")
+
+
+def report_on_training(run: Path, device: str) -> None:
+    """Make the page of a run that has just ended; whatever happens to the page, the run is finished."""
+    reporter = Reporter()
+    again = f"selftaught report {printable(run)} makes it"
+    try:
+        page = write_run_report(run, device=device, reporter=reporter)
+        reporter.say(f"what was learned, as a page: {printable(page)}")
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted: the model is saved, its page is not made; {again}") from None
+    except Exception as error:  # nothing that can be wrong with a page makes the run a failure
+        reporter.say(f"the model is saved, but its page could not be made ({printable(error)}); {again}")

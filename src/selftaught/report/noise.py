@@ -1,0 +1,35 @@
+"""How much of a signal's ups and downs is noise."""
+
+import math
+from collections.abc import Sequence
+from statistics import median
+
+FEWEST = 5
+"""Values from which on their scatter can be told from their course."""
+
+
+def scatter(values: Sequence[float]) -> float:
+    """The standard deviation of a series around its own course; 0 where there are too few values to tell.
+
+    From the median of the second differences, which a steady rise or fall does not change, and one jump hardly.
+
+    Example:
+        >>> scatter([1, 2, 3, 4, 5, 6]), round(scatter([0, 1, 0, 1, 0, 1]), 2)
+        (0.0, 1.21)
+    """
+    if len(values) < FEWEST:
+        return 0.0
+    bends = [abs(a - 2 * b + c) for a, b, c in zip(values, values[1:], values[2:], strict=False)]
+    return 1.4826 * median(bends) / math.sqrt(6)
+
+
+def chance(fraction: float, count: int) -> float:
+    """The standard error of a fraction of ``count`` photos, not 0 for none or all of them.
+
+    Example:
+        >>> round(chance(0.5, 100), 3), round(chance(1.0, 100), 3)
+        (0.049, 0.013)
+    """
+    count += 4
+    share = (fraction * (count - 4) + 2) / count  # as Agresti and Coull: two more of either kind
+    return math.sqrt(share * (1 - share) / count)

@@ -1,0 +1,171 @@
+"""What a run's folder tells about its training: facts, scores, verdict."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from selftaught.console import duration
+from selftaught.data import ImageFolder
+from selftaught.embedder import Embedder
+from selftaught.errors import SelftaughtError, printable
+from selftaught.files import read_file
+from selftaught.report import chance
+from selftaught.run_folder import METRICS, SKIPPED, START, TIMING, TRAINED, RunRecord, read_models, read_record
+from selftaught.training import SLACK, give_verdict, list_images
+
+Row = Mapping[str, float]
+TITLES = {"found_again": "Found again", "recall@1": "Recall@1", "map@r": "MAP@R", "r_precision": "R-Precision"}
+"""What is shown of a model's numbers."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """A run as its files have it, and its images as far as they are still there."""
+
+    run: Path
+    record: RunRecord
+    start: Row
+    history: Sequence[Row]
+    seconds: float
+    skipped: int
+    models: Mapping[str, Any] | None
+    training: ImageFolder | None
+    labeled: ImageFolder | None
+    """The images that were measured on."""
+
+    @property
+    def serves_floor(self) -> bool:
+        return (self.run / TRAINED).is_dir()
+
+    @property
+    def queries(self) -> int:
+        return len(self.labeled) if self.labeled is not None else 0
+
+
+def read_course(run: Path) -> Course:
+    """What is known of a run; files that are missing or damaged are as good as empty."""
+    record = read_record(run)
+    start = _rows(run / START)
+    return Course(
+        run,
+        record,
+        start[0] if start else {},
+        _rows(run / METRICS),
+        sum(row.get("seconds", 0.0) for row in _rows(run / TIMING)),
+        max(0, len(_lines(run / SKIPPED)) - 1),
+        read_models(run),
+        *_list(record),
+    )
+
+
+def describe_course(course: Course, embedder: Embedder) -> list[tuple[str, str]]:
+    """What was trained on what, as pairs of a word and what there is to say."""
+    record, settings = course.record, course.record.settings or course.record.requested
+    where = " and ".join(map(printable, record.sources))
+    count = f"{len(course.training) - course.skipped:,} in {where}" if course.training is not None else where
+    left_out = f"; {course.skipped:,} could not be read and were left out (skipped.csv)" if course.skipped else ""
+    weights = "pretrained" if record.pretrained else "without pretrained weights"
+    learned = "only the last layer learned" if settings.train == "heads" else "all of it learned"
+    sides = " and ".join(map(str, embedder.sides))
+    facts = {
+        "Photos": count + left_out,
+        "Backbone": f"{record.backbone}, {weights}, {learned}",
+        "Recipe": settings.recipe + ("" if settings.method == "stml" else f", method {settings.method}"),
+        "Epochs": f"{len(course.history)} of {settings.epochs}",
+        "Time": f"{duration(course.seconds)} for the epochs" if course.seconds else "",
+        "Measured on": printable(record.eval) if record.eval else "no labels",
+        "Model": f"{embedder.dim} numbers for each photo, compared by {embedder.metric} distance; "
+        f"photos are seen at {sides} pixels",
+    }
+    return [(name, text) for name, text in facts.items() if text]
+
+
+def judge(course: Course) -> str:
+    """In words, whether training was worth it, as far as that is known."""
+    models = course.models
+    if models is not None and "trained" in models["models"]:
+        floors = {name: row for name, row in models["models"].items() if name != "trained"}
+        told = give_verdict(floors, models["floor"], models["models"]["trained"], course.serves_floor)
+        return told[0].upper() + told[1:] + "."
+    last = course.history[-1] if course.history else course.start
+    if "recall@1" in last and "recall@1" in course.start:
+        before, after = course.start["recall@1"], last["recall@1"]
+        photos = f"Of {course.queries:,} labeled photos" if course.queries else "Of the labeled photos"
+        return (
+            f"{photos} {after:.1%} have a photo of the same class nearest to them; before training, {before:.1%} had."
+        )
+    return (
+        "There were no labels to measure with and no pretrained weights to compare with, so no number says whether "
+        "training has helped: look at the neighbors below."
+    )
+
+
+def scores_of(course: Course) -> list[list[str]]:
+    """A table of the model and the floors beside it, its header first; empty where nothing was measured."""
+    if course.models is not None:
+        rows: dict[str, Row] = dict(course.models["models"])
+        served = course.models["floor"] if course.serves_floor else "trained"
+    else:
+        last = course.history[-1] if course.history else {}
+        rows, served = {"before training": course.start, "trained": last}, "trained"
+    names = [name for name in TITLES if all(name in row for row in rows.values())]
+    if not names:
+        return []
+    table = [["Model", *(TITLES[name] for name in names)]]
+    for name, row in rows.items():
+        here = f"{name} (this run's model)" if name == served and len(rows) > 1 else name
+        table.append([here, *(_cell(course, key, row[key]) for key in names)])
+    return table
+
+
+def explain_scores(course: Course) -> str:
+    """What the numbers of the table mean, and how much of them is noise."""
+    told = ""
+    if course.models is not None:
+        told += (
+            "Without training, the backbone's features as they are, and half-whitened, are what training must beat. "
+            "Found again: the center of a photo is looked for among all photos seen whole, which needs no labels; "
+            f"differences up to {100 * SLACK:.2f} points are noise. It shows harm well, and gains hardly."
+        )
+    if course.queries:
+        told += (
+            f"\n\nThe other numbers are measured on {course.queries:,} labeled photos that were not trained on. ± is "
+            "twice their standard error: a difference within it may be chance."
+        )
+    return told.strip()
+
+
+def _list(record: RunRecord) -> tuple[ImageFolder | None, ImageFolder | None]:
+    """The images that were trained on, and those that were measured on; neither if some are gone."""
+    try:
+        images = list_images(record)
+    except SelftaughtError:
+        return None, None
+    return images.training, images.evaluation
+
+
+def _cell(course: Course, name: str, value: float) -> str:
+    if name == "found_again":
+        return f"{value:.2%}".replace("%", " %")
+    noise = f" ± {200 * chance(value, course.queries):.1f}" if course.queries else ""
+    return f"{100 * value:.1f}{noise} %"
+
+
+def _rows(file: Path) -> list[dict[str, float]]:
+    rows = []
+    for line in _lines(file):
+        try:
+            row = json.loads(line)
+            rows.append({name: float(value) for name, value in row.items() if isinstance(value, int | float)})
+        except (ValueError, AttributeError, RecursionError):
+            break
+    return rows
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return read_file(file).decode("utf-8", "replace").splitlines()
+    except SelftaughtError:
+        return []

@@ -1,0 +1,104 @@
+"""The photos of the page, as the models see them with and without training."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from selftaught.console import Reporter
+from selftaught.data import ImageFolder, Skipped, open_images
+from selftaught.embedder import DESCRIPTION, Embedder
+from selftaught.errors import UsageError, printable
+from selftaught.networks import weights_on_disk
+from selftaught.run_folder import FLOOR, TRAINED
+from selftaught.run_report.course import Course
+
+MOST_ON_GPU, MOST_ON_CPU = 1000, 300
+"""Photos that are looked at, so that the page is there soon."""
+STRETCHES = 10
+"""Where there are more, so many stretches of neighboring names are taken: photos of one thing often lie together."""
+BEFORE, AFTER = "without training", "after training"
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Photos and their vectors, n×d, by what the model that made them is called; ``served``: the run's own model."""
+
+    images: ImageFolder
+    total: int
+    labels: tuple[str, ...] | None
+    vectors: Mapping[str, Tensor]
+    served: str
+    embedder: Embedder
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+def look_at_photos(
+    course: Course, images: str | None, device: str, before: Embedder | None, reporter: Reporter
+) -> Looks:
+    """Embed some photos with the models of a run, with progress.
+
+    Args:
+        images: where photos come from; by default the labeled ones if there are any, or else those trained on.
+        before: the model before training, where the run's folder has none.
+    """
+    found, labeled = _choose(course, images)
+    models = _load(course, device, before)
+    served = BEFORE if course.serves_floor else AFTER
+    embedder = models[served]
+    picked = pick(len(found), MOST_ON_GPU if embedder.device.type == "cuda" else MOST_ON_CPU)
+    sample = found.only([found.files[i] for i in picked])
+    vectors: dict[str, Tensor] = {}
+    with reporter.work("looking at photos for the page", len(sample) * len(models)) as tell:
+        for name, model in models.items():
+            paths = [sample.path(i) for i in range(len(sample))]
+            vectors[name], failed = model.encode_files(paths, advance=lambda more: tell(more, ""))
+            if failed:
+                names = dict(zip(paths, sample.files, strict=True))
+                lost = [Skipped(names[entry.path], entry.reason) for entry in failed]
+                gone = {entry.path for entry in lost}
+                kept = torch.tensor([file not in gone for file in sample.files])
+                vectors = {name: rows[kept] if len(rows) == len(kept) else rows for name, rows in vectors.items()}
+                sample = sample.without(lost)
+    if len(sample) < 2:
+        raise UsageError(f"the page needs two photos or more, and there are {len(sample)} in {printable(found.root)}")
+    return Looks(sample, len(found), sample.labels() if labeled else None, vectors, served, embedder)
+
+
+def pick(count: int, most: int) -> list[int]:
+    """Up to ``most`` of ``count`` positions: all, or stretches that are evenly spread.
+
+    Example:
+        >>> pick(5, 10), len(pick(1000, 100)), pick(1000, 100)[9:11]
+        ([0, 1, 2, 3, 4], 100, [9, 110])
+    """
+    if count <= most:
+        return list(range(count))
+    length = most // STRETCHES
+    starts = torch.linspace(0, count - length, STRETCHES).round().long().tolist()
+    return [start + step for start in starts for step in range(length)]
+
+
+def _choose(course: Course, images: str | None) -> tuple[ImageFolder, bool]:
+    """The photos to look at, and whether their labels are to be used."""
+    if images is not None:
+        return open_images(images, "all"), False
+    if course.labeled is not None:
+        return course.labeled, True
+    if course.training is None:
+        where = " and ".join(map(printable, course.record.sources))
+        raise UsageError(f"the photos of the run are gone from {where}: selftaught report RUN IMAGES takes others")
+    return course.training, False
+
+
+def _load(course: Course, device: str, before: Embedder | None) -> dict[str, Embedder]:
+    run, record = course.run, course.record
+    after = Embedder.load(run / TRAINED if course.serves_floor else run, device)
+    if before is None and (run / FLOOR / DESCRIPTION).is_file():
+        before = Embedder.load(run / FLOOR, device)
+    elif before is None and record.pretrained and record.backbone and weights_on_disk(record.backbone):
+        before = Embedder.plain(record.backbone, device)
+    return {AFTER: after} if before is None else {BEFORE: before, AFTER: after}

@@ -1,0 +1,240 @@
+"""The page of a run, section by section."""
+
+import shlex
+from html import escape
+from pathlib import Path
+
+import torch
+from PIL import Image, ImageOps
+
+from selftaught.console import Reporter
+from selftaught.data import find_same_bytes, open_image
+from selftaught.duplicates import distances_of_known_copies, find_copies
+from selftaught.embedder import Embedder
+from selftaught.errors import ImageError, printable
+from selftaught.report import (
+    COMPARISON_STYLE,
+    EARLY,
+    FRAME_COLORS,
+    GALLERY_STYLE,
+    LATE,
+    Find,
+    Photo,
+    PhotoGroup,
+    Section,
+    comparison,
+    draw_charts,
+    draw_image_map,
+    neighbor_map,
+    photo_group,
+    picture,
+    principal_map,
+    write_page,
+)
+from selftaught.retrieval import nearest
+from selftaught.run_folder import REPORT
+from selftaught.run_report.course import Course, describe_course, explain_scores, judge, read_course, scores_of
+from selftaught.run_report.photos import AFTER, BEFORE, Looks, look_at_photos
+
+QUERIES, FOUND = 8, 6
+"""Photos whose neighbors are shown, and how many of them."""
+CELL = 44
+"""Side of a photo on the map, in pixels."""
+SHOWN_GROUPS, SHOWN_COPIES = 8, 6
+KNOWN_COPIES = 12
+"""Photos of which copies are made, to know how near copies are: fewer than for selftaught dedup, to be quick."""
+
+STYLE = """
+.facts { display: grid; grid-template-columns: max-content 1fr; gap: .375rem 1.5rem; margin: 1.25rem 0; }
+.facts dt { color: var(--soft); }
+.facts dd { margin: 0; overflow-wrap: anywhere; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); gap: 1rem;
+  margin: 1.25rem 0; }
+.charts figure { margin: 0; width: 100%; }
+.map { overflow: auto; max-height: 90vh; margin: 1.25rem 0; border: 1px solid var(--line); border-radius: .5rem;
+  background: #fff; }
+.map figure { margin: 0; border: 0; max-width: none; }
+.map img { max-width: none; }
+.map:focus-visible { outline: 3px solid #2f81f7; }
+.commands { margin: 1.25rem 0; }
+.commands dt { margin-top: 1rem; }
+.commands dd { margin: .25rem 0 0; }
+pre { margin: 0; padding: .75rem 1rem; overflow-x: auto; background: var(--band); border: 1px solid var(--line);
+  border-radius: .375rem; font: .875rem/1.5 ui-monospace, SFMono-Regular, Menlo, monospace; }
+@media (prefers-color-scheme: dark) {
+  .charts figure { background: #0f1318; }
+  .charts img { filter: invert(.92) hue-rotate(180deg); }
+}
+@media (max-width: 40rem) { .facts { grid-template-columns: 1fr; gap: 0; } .facts dd { margin-bottom: .75rem; }
+  main { padding: 2rem 1rem 3rem; } h1 { font-size: 1.75rem; } .lead p { font-size: 1.0625rem; }
+  th, td { padding: .5rem .625rem; } }
+"""
+
+
+def write_run_report(
+    run: Path,
+    images: str | None = None,
+    *,
+    out: Path | None = None,
+    before: Embedder | None = None,
+    device: str = "auto",
+    reporter: Reporter | None = None,
+) -> Path:
+    """Write the page of a finished run; returns where it is.
+
+    Args:
+        images: the photos to show; by default the labeled ones if there are any, or else those trained on.
+        out: the file to write; by default ``report.html`` in the run's folder.
+        before: the model before training, where the run has kept none.
+    """
+    reporter = reporter or Reporter()
+    course = read_course(run)
+    looks = look_at_photos(course, images, device, before, reporter)
+    sections = [
+        Section("What was trained on what", "", html=_pairs("facts", describe_course(course, looks.embedder))),
+        Section("With and without training", explain_scores(course), table=scores_of(course)),
+        _charts(course),
+        _neighbors(looks),
+        _map(looks, reporter),
+        _copies(course, looks, reporter),
+        Section("What to type next", "", html=_commands(course, images)),
+    ]
+    shown = [section for section in sections if section.text or section.table or section.html]
+    title = f"What {printable(run.absolute().name)} has learned"
+    target = out or run / REPORT
+    write_page(target, title, judge(course), shown, style=GALLERY_STYLE + COMPARISON_STYLE + STYLE)
+    return target
+
+
+def _charts(course: Course) -> Section:
+    charts = draw_charts(course.start, course.history, course.queries)
+    text = (
+        "One point per epoch; the hollow one is before training. The band around a line is its noise, two standard "
+        "deviations to either side: of losses and of the rank as they scatter from epoch to epoch, of scores also what "
+        "so few labeled photos leave to chance. Changes within it mean nothing."
+    )
+    drawn = "".join(picture(image, title) for title, image in charts)
+    return Section("How training went", text, html=f'<div class="charts">{drawn}</div>' if charts else "")
+
+
+def _neighbors(looks: Looks) -> Section:
+    """The same random photos and what is nearest to them, without training and after it."""
+    generator = torch.Generator().manual_seed(0)
+    queries = torch.randperm(len(looks), generator=generator)[:QUERIES]
+    found = {}
+    for name, z in looks.vectors.items():
+        _, indices = nearest(z[queries], z, min(FOUND, len(looks) - 1), exclude=queries)
+        found[name] = indices.tolist()
+    blocks = []
+    for place, query in enumerate(queries.tolist()):
+        known = set(found[BEFORE][place]) if BEFORE in found else None
+        rows = {
+            name.capitalize(): [_find(looks, i, query, known if name == AFTER else None) for i in rows[place]]
+            for name, rows in found.items()
+        }
+        blocks.append(comparison(_find(looks, query), rows))
+    text = f"{len(queries)} photos drawn at random, not chosen, and the nearest to each among {_which(looks)}. "
+    if looks.labels is not None:
+        text += "✓ is a photo of the same class, ✗ one of another."
+    elif BEFORE in found:
+        text += "“New” was not among the nearest without training. Which row would you rather have?"
+    heading = "Neighbors without and with training" if BEFORE in found else "Neighbors"
+    return Section(heading, text, html="\n".join(blocks))
+
+
+def _find(looks: Looks, index: int, query: int | None = None, known: set[int] | None = None) -> Find:
+    mark = ""
+    if looks.labels is not None and query is not None:
+        mark = "right" if looks.labels[index] == looks.labels[query] else "wrong"
+    elif known is not None and index not in known:
+        mark = "new"
+    return Find(looks.images.path(index), printable(looks.images.files[index]), mark)
+
+
+def _map(looks: Looks, reporter: Reporter) -> Section:
+    vectors = looks.vectors[looks.served]
+    points, how = principal_map(vectors), "by t-SNE: near on the map is near for the model, far says little"
+    try:
+        with reporter.work("drawing the map", EARLY + LATE) as tell:
+            steps = [0]
+
+            def show(step: int, _places: object) -> bool:
+                tell(step - steps[0], "")
+                steps[0] = step
+                return False
+
+            points = neighbor_map(vectors, points, show)
+    except ImportError:
+        how = "by the two directions in which they differ most; pip install 'selftaught[explore]' draws a better map"
+    cells = max(8, round(1.4 * len(looks) ** 0.5))
+    thumbnails = [_square(looks.images.path(i)) for i in range(len(looks))]
+    frames = [FRAME_COLORS["plain"]] * len(looks)
+    drawing, drawn = draw_image_map(thumbnails, torch.from_numpy(points), frames, cells=cells, cell=CELL)
+    hidden = f" {len(looks) - drawn:,} found no room between the others." if drawn < len(looks) else ""
+    text = f"{_which(looks).capitalize()}, placed {how}.{hidden} The map can be scrolled."
+    inside = picture(drawing, "A map of the photos")
+    return Section("A map", text, html=f'<div class="map" tabindex="0" role="region" aria-label="Map">{inside}</div>')
+
+
+def _copies(course: Course, looks: Looks, reporter: Reporter) -> Section:
+    """Equal files among all photos trained on; near-duplicates among those of the page."""
+    told = []
+    if course.training is not None:
+        same = find_same_bytes([course.training.path(i) for i in range(len(course.training))])
+        equal = sum(i != j for i, j in enumerate(same))
+        files = "no file is there twice" if not equal else f"{equal:,} have the same bytes as another"
+        told.append(f"Among the {len(same):,} photos trained on, {files}.")
+    vectors = looks.vectors[looks.served]
+    known = distances_of_known_copies(looks.embedder, looks.images, vectors, KNOWN_COPIES)
+    with reporter.work("looking for copies", len(looks)) as tell:
+        found = find_copies(looks.images, vectors, known, advance=lambda more: tell(more, ""))
+    some = f"{found.extra:,} are copies of another, the same or nearly" if found.extra else "none is a copy of another"
+    told.append(f"Among {_which(looks)}, {some}. selftaught dedup looks at all, and shows where it draws the line.")
+    groups = []
+    for number, group in enumerate(found.groups[:SHOWN_GROUPS], 1):
+        copies = group.copies[:SHOWN_COPIES]
+        photos = [
+            Photo(looks.images.path(c.index), printable(looks.images.files[c.index]), c.kind, c.kind == "best")
+            for c in copies
+        ]
+        groups.append(photo_group(PhotoGroup(f"Group {number}", photos, more=len(group.copies) - len(copies))))
+    return Section("Duplicates", " ".join(told), html="\n".join(groups))
+
+
+def _commands(course: Course, images: str | None) -> str:
+    """What can be done with the model now, with the paths of this run."""
+    run = course.run.absolute()
+    photos = images or course.record.images or course.record.unlabeled or "PHOTOS"
+    query = course.training.path(0) if course.training is not None and images is None else "QUERY.jpg"
+    beside = run.with_name
+    commands = {
+        "Find photos like one of them": ["search", run, query, "--in", photos],
+        "Make an index, to search often": ["index", run, photos, "--out", beside(f"{run.name}.index")],
+        "Find duplicates": ["dedup", run, photos, "--out", beside(f"{run.name}.duplicates")],
+        "Group the photos": ["cluster", run, photos, "--out", beside(f"{run.name}.groups")],
+        "Look around on a map of all photos": ["explore", run, photos, "--before", "--open"],
+        "Measure it on class folders": ["evaluate", run, course.record.eval or "LABELED"],
+        "Use it in other programs": ["export", run, "--onnx", run / "model.onnx"],
+        "Make this page anew, with other photos": ["report", run, "PHOTOS"],
+    }
+    pairs = [(what, shlex.join(["selftaught", *map(str, words)])) for what, words in commands.items()]
+    rows = [f"<dt>{escape(what)}</dt><dd><pre><code>{escape(line)}</code></pre></dd>" for what, line in pairs]
+    return f'<dl class="commands">{"".join(rows)}</dl>'
+
+
+def _pairs(kind: str, pairs: list[tuple[str, str]]) -> str:
+    rows = [f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in pairs]
+    return f'<dl class="{kind}">{"".join(rows)}</dl>'
+
+
+def _which(looks: Looks) -> str:
+    if len(looks) == looks.total:
+        return f"all {len(looks):,} photos"
+    return f"{len(looks):,} of {looks.total:,} photos, taken in stretches of neighboring names"
+
+
+def _square(path: str) -> Image.Image:
+    try:
+        return ImageOps.fit(open_image(path, least=CELL), (CELL, CELL), Image.Resampling.LANCZOS)
+    except ImageError:  # gone since it was embedded
+        return Image.new("RGB", (CELL, CELL), "gray")

@@ -1,0 +1,149 @@
+"""The page of a run tells what happened, and never spoils the run."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from conftest import Call
+from selftaught.console import Reporter
+from selftaught.errors import UsageError
+from selftaught.run_folder import FLOOR, MODELS, REPORT, TRAINED
+from selftaught.run_report import photos as page_photos
+from selftaught.run_report import report, write_run_report
+
+QUIET = Reporter(quiet=True)
+TINY = ["--backbone", "small", "--dim", "8", "--batch-size", "8", "--neighbors", "2", "--set", "workers=0"]
+
+
+@pytest.fixture
+def copy(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The run in a folder of its own, and a page that is quickly made."""
+    monkeypatch.setattr(report, "KNOWN_COPIES", 2)
+    monkeypatch.setattr(report, "QUERIES", 3)
+    return Path(shutil.copytree(run, tmp_path / "a run"))
+
+
+def add_floor(run: Path, after: float, *, served: bool = True) -> None:
+    """Make a run look as if it had started from pretrained weights, and had no labels."""
+    settings = json.loads((run / "settings.json").read_text())
+    (run / "settings.json").write_text(json.dumps(settings | {"eval": None, "pretrained": True}))
+    for folder in (FLOOR, *([] if served else [TRAINED])):
+        (run / folder).mkdir()
+        for name in ("model.json", "model.safetensors"):
+            shutil.copy(run / name, run / folder / name)
+    rows = {"plain backbone": {"found_again": 0.9}, "trained": {"found_again": after}}
+    (run / MODELS).write_text(json.dumps({"floor": "plain backbone", "models": rows}))
+
+
+def text_of(page: Path) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", re.sub(r"<style>.*?</style>", "", page.read_text(), flags=re.S)))
+
+
+def test_a_run_with_labels_has_scores_marks_and_commands_with_its_paths(copy: Path, photos: Path) -> None:
+    page = write_run_report(copy, reporter=QUIET)
+    assert page == copy / REPORT
+    source, text = page.read_text("utf-8"), text_of(page)
+    assert len(source) < 3_000_000
+    assert not any(word in source for word in ("http://", "https://", "url(", "<script"))
+    assert "24 labeled photos" in text
+    last = json.loads((copy / "metrics.jsonl").read_text().splitlines()[-1])
+    assert f"{100 * last['recall@1']:.1f} ±" in text, "with its noise"
+    assert "2 of 2" in text
+    assert source.count('class="right"') + source.count('class="wrong"') == 3 * 6
+    for command in ("search", "index", "dedup", "cluster", "explore", "evaluate", "export"):
+        assert f"selftaught {command} &#x27;{copy}&#x27;" in source
+    assert str(photos) in text
+
+
+def test_without_labels_neighbors_before_and_after_and_the_floor_stand_side_by_side(copy: Path) -> None:
+    add_floor(copy, after=0.95)
+    page = write_run_report(copy, reporter=QUIET)
+    source, text = page.read_text("utf-8"), text_of(page)
+    assert "found again at 95.00%, without training at 90.00%: no sign that training did harm." in text
+    assert "trained (this run&#x27;s model) 95.00 %" in text
+    assert source.count("<h3>Without training</h3>") == source.count("<h3>After training</h3>") == 3
+    assert 'class="right"' not in source
+    assert 'class="new"' not in source, "both models are the same here"
+
+
+def test_where_the_untrained_model_is_served_the_page_says_so(copy: Path) -> None:
+    add_floor(copy, after=0.8, served=False)
+    text = text_of(write_run_report(copy, reporter=QUIET))
+    assert "so the untrained model (plain backbone) is served" in text
+    assert "plain backbone (this run&#x27;s model) 90.00 %" in text
+
+
+def test_of_many_photos_some_are_looked_at_and_the_page_says_so(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_photos, "MOST_ON_CPU", 10)
+    monkeypatch.setattr(page_photos, "MOST_ON_GPU", 10)
+    assert "10 of 24 photos" in text_of(write_run_report(copy, reporter=QUIET))
+
+
+def test_copies_are_found_and_unreadable_photos_are_left_out(copy: Path, photos: Path, tmp_path: Path) -> None:
+    shutil.copytree(photos / "class 1", tmp_path / "others")
+    shutil.copy(tmp_path / "others" / "0.jpg", tmp_path / "others" / "again.jpg")
+    (tmp_path / "others" / "bad.jpg").write_bytes(b"no image")
+    page = write_run_report(copy, str(tmp_path / "others"), out=tmp_path / "page.html", reporter=QUIET)
+    assert not (copy / REPORT).exists()
+    text = text_of(page)
+    assert "same bytes" in text
+    assert "again.jpg" in text
+    assert "bad.jpg" not in text
+
+
+def test_photos_that_are_gone_are_one_sentence_and_others_can_be_given(copy: Path, photos: Path) -> None:
+    settings = json.loads((copy / "settings.json").read_text())
+    (copy / "settings.json").write_text(json.dumps(settings | {"images": "/nowhere", "eval": None}))
+    with pytest.raises(UsageError, match="gone from /nowhere: selftaught report RUN IMAGES"):
+        write_run_report(copy, reporter=QUIET)
+    assert "no labels" in text_of(write_run_report(copy, str(photos), reporter=QUIET))
+
+
+def test_without_a_library_for_maps_there_is_a_simpler_one(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> None:
+        raise ImportError
+
+    monkeypatch.setattr(report, "neighbor_map", missing)
+    assert "selftaught[explore]" in text_of(write_run_report(copy, reporter=QUIET))
+
+
+def test_the_command_makes_it_anew_and_refuses_what_is_no_finished_run(call: Call, copy: Path, tmp_path: Path) -> None:
+    code, said, _ = call("report", copy)
+    assert code == 0
+    assert str(copy / REPORT) in said
+    (copy / "model.json").unlink()
+    code, _, error = call("report", copy)
+    assert code == 2
+    assert "not finished: selftaught train --resume" in error
+    assert call("report", tmp_path / "missing")[0] == 2
+
+
+@pytest.mark.parametrize("trouble", [RuntimeError("no\nroom"), MemoryError(), KeyboardInterrupt()])
+def test_a_page_that_fails_leaves_the_run_finished(
+    trouble: BaseException, call: Call, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise trouble
+
+    monkeypatch.setattr("selftaught.cli.report.write_run_report", fail)
+    code, _, error = call("train", photos, "--out", tmp_path / "run", "--epochs", 0, *TINY)
+    assert (tmp_path / "run" / "model.safetensors").exists()
+    assert "the model is saved" in error.splitlines()[-1]
+    assert f"selftaught report {tmp_path / 'run'} makes it" in error.splitlines()[-1]
+    assert code == (130 if isinstance(trouble, KeyboardInterrupt) else 0)
+
+
+def test_training_makes_the_page_unless_it_is_not_wanted(
+    call: Call, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "KNOWN_COPIES", 2)
+    code, _, error = call("train", photos, "--out", tmp_path / "run", "--epochs", 0, *TINY)
+    assert code == 0
+    assert str(tmp_path / "run" / REPORT) in error
+    assert (tmp_path / "run" / REPORT).exists()
+    call("train", photos, "--out", tmp_path / "other", "--epochs", 0, "--no-report", *TINY)
+    assert (tmp_path / "other" / "model.safetensors").exists()
+    assert not (tmp_path / "other" / REPORT).exists()
