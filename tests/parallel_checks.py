@@ -42,6 +42,7 @@ CPU = torch.device("cpu")
 METHODS: list[tuple[str, dict[str, Any]]] = [
     ("stml", {}),
     ("stml", {"freeze_batch_norm": True}),
+    ("stml", {"freeze_batch_norm": True, "rows_at_once": 4}),
     ("multi-similarity", {"both_heads": True}),
     ("proxy-anchor", {}),
     ("moco", {}),

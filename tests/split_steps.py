@@ -1,7 +1,7 @@
 """A few steps of any method on fixed batches, by one process or shared by several."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from selftaught.networks import Encoder, Preprocessing, parameter_groups
 from selftaught.networks.batch_norm import with_global_batch_norm
 from selftaught.networks.small import SmallNetwork
 from selftaught.parallel import shard, world
+from selftaught.training.gradient_parts import backward_in_parts
 from selftaught.training.optimizer import AdamP
 from selftaught.training.processes import DDP_OPTIONS
 
@@ -74,8 +75,11 @@ def _trained(method: str, batch: int, changes: dict[str, Any]) -> tuple[dict[str
         views, ids = drawn(plan[step % len(plan)], step)
         own = shard(len(ids))
         rows = views[own.start : own.stop].transpose(0, 1).flatten(0, 1)
-        result = module(rows, ids.repeat(2))
-        result["loss"].backward()
+        if chosen.rows_at_once is None:
+            result = module(rows, ids.repeat(2))
+            result["loss"].backward()
+        else:
+            result = backward_in_parts(learner, rows, ids.repeat(2), chosen.rows_at_once, nullcontext)
         learner.after_backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -92,6 +92,15 @@ def broadcast_tensors(tensors: Iterable[Tensor]) -> None:
             dist.broadcast(tensor, src=0)
 
 
+def average(tensors: Iterable[Tensor]) -> None:
+    """Give every process the mean over all of them."""
+    if world() == 1:
+        return
+    for tensor in tensors:
+        dist.all_reduce(tensor)
+        tensor /= world()
+
+
 def all_gather_list(items: list[T]) -> list[T]:
     """The items of all processes, in their order, on every process."""
     if world() == 1:

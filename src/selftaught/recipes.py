@@ -53,7 +53,7 @@ class Settings:
     """Images in a batch; each is seen in two views."""
     rows_at_once: MaybeCount = None
     """Views that go through the network at once, if that must not be all of a batch: less memory, a quarter more time,
-    the same gradient. Needs STML, frozen batch norm and one process."""
+    the same gradient. Needs STML and frozen batch norm."""
     neighbors: Annotated[int, Within(2)] = 5
     """Images per query in a batch, the query included; k of the contextual similarity is twice that. In methods with
     classes or clusters: images of each in a batch."""

@@ -10,13 +10,13 @@ from torch import nn
 from selftaught.console import duration
 from selftaught.data import available_cores
 from selftaught.errors import SelftaughtError, UsageError
-from selftaught.learners import ClusterSettings, STMLSettings
+from selftaught.learners import STML, ClusterSettings, STMLSettings, find_method
 from selftaught.networks import Backbone, Encoder
-from selftaught.parallel import world
+from selftaught.parallel import all_gather_list, world
 from selftaught.recipes import Settings
 from selftaught.retrieval import APPROXIMATE_FROM, choose_search, nearest
 from selftaught.run_folder import Choice
-from selftaught.training.gradient_parts import bytes_per_view, free_memory
+from selftaught.training.gradient_parts import bytes_per_view, free_memory, own_rows, part_size
 from selftaught.training.processes import launched
 
 BATCH_SIZE = 120
@@ -30,7 +30,7 @@ EPOCHS, FEWEST_EPOCHS, MOST_STEPS = 30, 3, 3000
 """How long a run is where nobody says it."""
 LEAST_MOMENTUM = 0.998
 """In a short run the teacher stays near its start, which is what was tried."""
-MEMORY_SHARE, FEWEST_ROWS = 0.25, 4
+MEMORY_SHARE, FEWEST_ROWS = 0.4, 4
 """How much of the free memory a batch may take, and views that go through the network together at the least."""
 PATIENCE = 1800.0
 """Seconds that training without a GPU takes where nobody says how long."""
@@ -46,7 +46,8 @@ def resolve(
     batch_norm, batch_size = _batch_norm(settings, backbone), _batch_size(settings, images)
     epochs = [] if settings.epochs is not None else [choose_epochs(settings, images, backbone, device)]
     settings = replace(settings, batch_size=batch_size.value, epochs=epochs[0].value if epochs else settings.epochs)
-    rows = _rows_at_once(settings, backbone, device, bool(batch_norm.value))
+    precision = _precision(settings, backbone, device)
+    rows = _rows_at_once(settings, backbone, device, bool(batch_norm.value), precision.value)
     settings = replace(settings, rows_at_once=rows[0].value) if rows else settings
     choices = [
         Choice("backbone", backbone.name, backbone.reason),
@@ -57,7 +58,7 @@ def resolve(
         *_momentum(settings, images, leg),
         batch_norm,
         *_clusters(settings, images),
-        _precision(settings, backbone, device),
+        precision,
         *rows,
         *_compile(settings, images, device, batch_norm),
         *_search(settings, images, device),
@@ -180,25 +181,28 @@ def _precision(settings: Settings, backbone: Backbone, device: torch.device) -> 
     return Choice("precision", "32-true", f"full precision on this {device.type} device")
 
 
-def _rows_at_once(settings: Settings, backbone: Backbone, device: torch.device, frozen: bool) -> list[Choice]:
-    """The parts that a batch is taken in, if the memory that is free is too small for it as a whole."""
+def _rows_at_once(
+    settings: Settings, backbone: Backbone, device: torch.device, frozen: bool, precision: str
+) -> list[Choice]:
+    """The parts that a process's share of a batch is taken in, if it is too much for the memory that is free."""
     assert settings.batch_size is not None
-    rows = 2 * settings.batch_size
-    possible = settings.method == "stml" and frozen and world() == 1 and settings.train == "all"
+    rows = own_rows(settings)
+    possible = issubclass(find_method(settings.method).learner, STML) and frozen and settings.train == "all"
     if settings.rows_at_once is not None:
         if not possible and settings.rows_at_once < rows:
-            raise UsageError("rows_at_once needs the method stml, frozen batch norm, one process and --train all")
+            raise UsageError("rows_at_once needs the method stml, frozen batch norm and --train all")
         return [Choice("rows_at_once", settings.rows_at_once, "as asked for")]
     free = free_memory(device) if possible else None
     if free is None:
         return []
-    each = bytes_per_view(Encoder(backbone.module, backbone.preprocessing, freeze_batch_norm=True).to(device).train())
-    fitting = int(MEMORY_SHARE * free / max(1, each))
+    encoder = Encoder(backbone.module, backbone.preprocessing, freeze_batch_norm=True).to(device).train()
+    each = max(1, bytes_per_view(encoder, precision == "bf16-mixed"))
+    fitting = min(all_gather_list([int(MEMORY_SHARE * free / each)]))  # all processes take parts of one size
     if fitting >= rows:
         return []
     reason = f"{rows} would take {rows * each / 2**30:.1f} GiB, and {free / 2**30:.1f} are free"
-    parts = -(-rows // max(FEWEST_ROWS, fitting))
-    return [Choice("rows_at_once", -(-rows // parts), reason)]
+    sizes = [size for size in range(1, rows) if rows % size == 0 and size <= max(FEWEST_ROWS, fitting)]
+    return [Choice("rows_at_once", sizes[-1], reason)]
 
 
 def has_bfloat16() -> bool:
@@ -213,8 +217,9 @@ def _compile(settings: Settings, images: int, device: torch.device, batch_norm: 
     if world() > 1 and not batch_norm.value:
         return [Choice("compile", False, "batch norm learns, over several processes")]
     assert settings.batch_size is not None
-    if settings.rows_at_once is not None and settings.rows_at_once < 2 * settings.batch_size:
-        return [Choice("compile", False, "batches are taken in parts")]
+    size = part_size(settings)
+    if size is not None and (own_rows(settings) % size or settings.batch_size % world()):
+        return [Choice("compile", False, "batches are taken in parts of different sizes")]
     if settings.compile is not None:
         return [Choice("compile", settings.compile, "as asked for")]
     if device.type != "cuda":

@@ -16,6 +16,7 @@ from selftaught.learners import STML, VIEWS, Learner
 from selftaught.networks import Encoder
 from selftaught.parallel import shard
 from selftaught.training.assemble import Parts
+from selftaught.training.gradient_parts import part_size
 
 
 @contextmanager
@@ -60,8 +61,9 @@ def _compile(parts: Parts) -> bool:
     say("compiling networks and loss, which takes a minute or two; the next time less")
     try:
         with _unchanged(encoders, fabric.device):
+            rows = VIEWS * len(shard(batch_size))
             for encoder in encoders:
-                _try(encoder, fabric, VIEWS * len(shard(batch_size)), parts.evaluation.batch_size)
+                _try(encoder, fabric, part_size(parts.settings), rows, parts.evaluation.batch_size)
             if isinstance(learner, STML):
                 _try_loss(learner, fabric, VIEWS * batch_size)
             parts.reader.compile(batch_size)
@@ -100,13 +102,16 @@ def _end_compilers() -> None:
             pool().process.kill()  # type: ignore[union-attr]
 
 
-def _try(encoder: Encoder, fabric: Fabric, rows: int, embedded: int) -> None:
+def _try(encoder: Encoder, fabric: Fabric, part: int | None, rows: int, embedded: int) -> None:
     """Run all that will be run of an encoder once, with the shapes that it will be run with."""
     inputs = encoder.preprocessing
-    views = _black(rows, inputs.size, fabric.device)
+    views = _black(part or rows, inputs.size, fabric.device)
     with fabric.autocast():
         if any(parameter.requires_grad for parameter in encoder.parameters()):
             encoder(views).sum().backward()
+            if part is not None:  # then all parts are first embedded without a gradient
+                with torch.no_grad():
+                    encoder(views)
             encoder.eval()
             views = _black(embedded, inputs.squash, fabric.device)
         with torch.no_grad():

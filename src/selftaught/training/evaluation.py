@@ -25,6 +25,7 @@ from selftaught.learners import Learner
 from selftaught.parallel import all_gather_list, gather_rows, run_on_first, shard, world
 from selftaught.recipes import Settings
 from selftaught.retrieval import score
+from selftaught.training.gradient_parts import part_size
 from selftaught.training.label_free import effective_rank, probes_of, view_agreement
 from selftaught.training.readout import fit_readout
 
@@ -83,7 +84,8 @@ class Evaluation:
         """``passes``: where passes are noted that may have to be made again, when unreadable images are left out."""
         self.learner, self.fabric, self.reader = learner, fabric, reader
         self.reporter, self.interrupts, self.settings, self.labeled = reporter, interrupts, settings, labeled
-        self.batch_size = EMBEDDED_ON_GPU if fabric.device.type == "cuda" else EMBEDDED_ON_CPU
+        most = EMBEDDED_ON_GPU if fabric.device.type == "cuda" else EMBEDDED_ON_CPU
+        self.batch_size = min(most, part_size(settings) or most)
         self.passes, self.compiled = passes, False
         """Whether the network is compiled, for batches of exactly that size."""
 

@@ -15,8 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from selftaught.learners import Learner
+from selftaught.learners import VIEWS, Learner
 from selftaught.networks import Encoder
+from selftaught.parallel import average, world
+from selftaught.recipes import Settings
 
 MEASURED_VIEWS = 2
 
@@ -32,8 +34,8 @@ def backward_in_parts(
 
     Args:
         learner: one that embeds each row on its own, as STML does.
-        rows: uint8 n×3×H×W, all first views, then all second ones.
-        ids: the image that each row shows.
+        rows: uint8 n×3×H×W of this process, all first views, then all second ones.
+        ids: the image that each row of the whole batch shows, those of the other processes included.
         at_once: rows that go through the network together.
     """
     parts = rows.split(at_once)
@@ -42,7 +44,7 @@ def backward_in_parts(
     whole = {name: torch.cat([part[name] for part in embedded]) for name in embedded[0]}
     leaves = {name: whole[name].requires_grad_() for name in learner.network.heads}
     with autocast():
-        losses = learner.loss(whole, ids)
+        losses = learner.loss(learner.gather(whole, len(ids) // VIEWS), ids)
     losses[learner.loss_names[0]].backward()
     gradients = {name: leaf.grad.split(at_once) for name, leaf in leaves.items() if leaf.grad is not None}
     for number, part in enumerate(parts):
@@ -50,11 +52,24 @@ def backward_in_parts(
             again = learner.network(part)
         pairs = [(again[name], pieces[number]) for name, pieces in gradients.items()]
         torch.autograd.backward([output for output, _ in pairs], [gradient for _, gradient in pairs])
+    average(parameter.grad for parameter in learner.parameters() if parameter.grad is not None)
     return losses
 
 
-def bytes_per_view(encoder: Encoder) -> int:
-    """Memory that the network keeps of one view until its gradient is known, in float32."""
+def own_rows(settings: Settings) -> int:
+    """The views of a batch that a process embeds, at the most."""
+    assert settings.batch_size is not None
+    return VIEWS * -(-settings.batch_size // world())
+
+
+def part_size(settings: Settings) -> int | None:
+    """The views that go through the network together; None if that is all of a batch."""
+    size = settings.rows_at_once
+    return size if size is not None and size < own_rows(settings) else None
+
+
+def bytes_per_view(encoder: Encoder, bfloat16: bool = False) -> int:
+    """Memory that the network keeps of one view until its gradient is known."""
     size = encoder.preprocessing.size
     device = next((parameter.device for parameter in encoder.parameters()), torch.device("cpu"))
     own = {parameter.untyped_storage().data_ptr() for parameter in encoder.parameters()}
@@ -67,7 +82,8 @@ def bytes_per_view(encoder: Encoder) -> int:
         return tensor
 
     views = torch.zeros(MEASURED_VIEWS, 3, size, size, dtype=torch.uint8, device=device)
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+    precision = torch.autocast(device.type, torch.bfloat16, enabled=bfloat16)
+    with precision, torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         features = encoder(views)
     del features
     return sum(kept.values()) // MEASURED_VIEWS
@@ -76,7 +92,9 @@ def bytes_per_view(encoder: Encoder) -> int:
 def free_memory(device: torch.device) -> int | None:
     """Bytes that can still be used on a device; None if that is not known."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        left, whole = torch.cuda.mem_get_info(device)
+        allowed = torch.cuda.get_per_process_memory_fraction(device) * whole - torch.cuda.memory_reserved(device)
+        return int(min(left, allowed))
     free = None
     with suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text().splitlines()

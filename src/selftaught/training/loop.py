@@ -25,7 +25,7 @@ from selftaught.training.checkpoint import (
     set_random_states,
 )
 from selftaught.training.compile import compiled
-from selftaught.training.gradient_parts import backward_in_parts
+from selftaught.training.gradient_parts import backward_in_parts, part_size
 from selftaught.training.label_free import symptom
 from selftaught.training.legs import rate_factor
 from selftaught.training.logbook import epoch_line
@@ -151,9 +151,9 @@ class Loop:
         parts, learner = self.parts, self.learner
         views = images.shape[1]
         rows = images.transpose(0, 1).flatten(0, 1)  # all first views, then all second ones
-        ids, at_once = indices.repeat(views), self.settings.rows_at_once
-        if at_once is not None and at_once < len(rows):
-            losses = backward_in_parts(learner, rows, ids, at_once, parts.fabric.autocast)
+        ids, size = indices.repeat(views), part_size(self.settings)
+        if size is not None:
+            losses = backward_in_parts(learner, rows, ids, size, parts.fabric.autocast)
         else:
             losses = parts.module(rows, ids)
             parts.fabric.backward(losses[learner.loss_names[0]])
