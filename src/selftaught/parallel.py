@@ -110,23 +110,29 @@ def all_gather_list(items: list[T]) -> list[T]:
     return [item for box in boxes for item in box]
 
 
+_deciding: list[bool] = []
+
+
 def run_on_first(decide: Callable[[], T]) -> T:
     """What process 0 gets by calling ``decide``, on every process; the others do not call it.
 
-    If it fails there, the others raise :class:`EndedElsewhere`.
+    If it fails there, the others raise :class:`EndedElsewhere`. Within ``decide`` process 0 is as good as alone.
     """
-    if world() == 1:
+    if world() == 1 or _deciding:
         return decide()
     if rank():
         value, failure = broadcast((None, 0))
         if failure:
             raise EndedElsewhere(failure)
         return value  # type: ignore[return-value]
+    _deciding.append(True)
     try:
         decided = decide()
     except BaseException as error:
         broadcast((None, exit_code(error)))
         raise
+    finally:
+        _deciding.pop()
     return broadcast((decided, 0))[0]
 
 

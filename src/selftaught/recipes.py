@@ -45,7 +45,7 @@ class Settings:
     backbone: str = "auto"
     """"auto", "small", "googlenet", "bn_inception", "torchvision.NAME", or any timm name."""
     weights: str = "auto"
-    """"auto" (pretrained), "none", or a safetensors, PyTorch or .npz file."""
+    """"auto" (pretrained), "none", a safetensors, PyTorch or .npz file, or a run folder."""
     dim: Count = 512
     """Size of the embedding."""
     epochs: Annotated[int | None, Within(0)] = 90

@@ -70,6 +70,8 @@ class RunRecord:
     settings: Settings | None = None
     """Without anything left open."""
     choices: tuple[Choice, ...] = ()
+    from_run: str | None = None
+    """The run whose network this one began with."""
     leg: int = 0
     """The epochs after which the schedule began anew, where the run went on beyond its end."""
 

@@ -40,6 +40,14 @@ def train(
         Path | None,
         typer.Option(help="Go on with this run instead; with --epochs, also beyond its end.", metavar="RUN"),
     ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="Begin with the network of this run, for photos that were added, instead of a pretrained one.",
+            metavar="RUN",
+        ),
+    ] = None,
     recipe: Annotated[
         str | None,
         typer.Option(
@@ -62,7 +70,8 @@ def train(
         ),
     ] = None,
     weights: Annotated[
-        str | None, typer.Option(help="auto (pretrained), none, or a .safetensors, .pth or .npz file. (default: auto)")
+        str | None,
+        typer.Option(help="auto (pretrained), none, a run, or a .safetensors, .pth or .npz file. (default: auto)"),
     ] = None,
     trained: Annotated[
         str | None,
@@ -148,6 +157,7 @@ def train(
         unlabeled=unlabeled,
         out=out,
         resume=resume,
+        from_run=start,
         recipe=recipe,
         eval=evaluate,
         allow_skipped=allow_skipped,

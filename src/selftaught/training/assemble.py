@@ -35,7 +35,8 @@ from selftaught.training.images import RunImages, class_numbers
 from selftaught.training.logbook import Logbook
 from selftaught.training.optimizer import AdamP
 from selftaught.training.processes import RESUME, make_fabric
-from selftaught.training.semi_supervised import Stage, read_start
+from selftaught.training.semi_supervised import Stage
+from selftaught.training.start import Start, begin_with, read_origin, read_start
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,8 @@ def assemble(
             requested = replace(requested, rows_at_once=known.rows_at_once or 2 * known.batch_size)
         device = make_fabric(choose_device(requested.device), "32-true").device
         torch.manual_seed(requested.seed)
-        start = None if resumed or stage.starts_from is None else read_start(stage.starts_from)
-        backbone = _choose_backbone(start.record if start else stage.record, requested, context.own, resumed or start)
+        start = None if resumed else _find_start(stage, context.own)
+        backbone = _choose_backbone(stage.record, requested, context.own, resumed, start)
         length = _choose_length(requested, stage.record, len(images.training), backbone, device)
         requested = replace(requested, **{choice.name: choice.value for choice in length})
         chosen, choices = resolve(requested, len(images.training), backbone, device, stage.record.leg)
@@ -111,7 +112,7 @@ def assemble(
         encoder.requires_grad_(not frozen)
         learner = build_learner(encoder, chosen, len(images.training), class_numbers(images.training, chosen.method))
         if start is not None:
-            learner.start_from(start.network)
+            begin_with(learner, start)
         with_global_batch_norm(learner)
         reader = make_reader(chosen, backbone.preprocessing, stage.collection, device)
     try:
@@ -190,10 +191,21 @@ def make_optimizer(learner: Learner, settings: Settings) -> AdamP:
     return AdamP(groups, betas=(0.9, 0.999), weight_decay=settings.weight_decay, nesterov=True)
 
 
-def _choose_backbone(record: RunRecord, requested: Settings, own: nn.Module | None, begun: object) -> Backbone:
-    """The backbone of a record; ``begun``: its weights come from a checkpoint."""
+def _find_start(stage: Stage, own: nn.Module | None) -> Start | None:
+    if stage.starts_from is not None:
+        return read_start(stage.starts_from)
+    return None if stage.record.from_run is None else read_origin(stage.record.from_run, own)
+
+
+def _choose_backbone(
+    record: RunRecord, requested: Settings, own: nn.Module | None, resumed: bool, start: Start | None
+) -> Backbone:
+    """The backbone of a record; ``resumed``: its weights come from a checkpoint."""
     known = record.preprocessing  # as it was given, if the run was stopped before its first checkpoint
-    if begun:
+    if start is not None:
+        module = own if own is not None else build_backbone(start.backbone, "none").module
+        return Backbone(start.backbone, module, start.preprocessing, start.pretrained, start.reason)
+    if resumed:
         assert record.backbone is not None
         assert known is not None
         module = own if own is not None else build_backbone(record.backbone, "none").module

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftaught.data import ImageFolder
-from selftaught.networks import Encoder, Pooling, pool, whitened_layer
+from selftaught.networks import EmbeddingNetwork, Encoder, Pooling, pool, whitened_layer
 from selftaught.retrieval import score
 from selftaught.training.evaluation import Evaluation
 from selftaught.training.readout import ENOUGH, Heads, Readout
@@ -46,25 +46,30 @@ class Pools(nn.Module):
 
 @dataclass(frozen=True)
 class Floor:
-    """A model without training: pooled features, whitened or as they are, and what was measured of it."""
+    """A model that training starts from, and what was measured of it."""
 
     name: str
-    pooling: Pooling
-    layer: nn.Linear | None
+    network: EmbeddingNetwork
     row: dict[str, float]
 
 
-def measure_floors(evaluation: Evaluation, images: ImageFolder, dim: int) -> list[Floor]:
-    """The models that the untrained backbone gives, the one that is best without looking at labels first."""
-    seen = look(evaluation, images, Pools(evaluation.learner.network.encoder))
+def measure_floors(evaluation: Evaluation, images: ImageFolder, dim: int, encoder: Encoder) -> list[Floor]:
+    """The models that the untrained backbone gives."""
+    seen = look(evaluation, images, Pools(encoder))
     kinds: list[tuple[str, Pooling, bool]] = [("plain backbone", "avg", False), ("plain, avg+max", "avg+max", False)]
     if len(seen.center["avg"]) >= ENOUGH:
         kinds += [("half-whitened", "avg", True), ("half-whitened, avg+max", "avg+max", True)]
     floors = []
     for name, pooling, whitened in kinds:
         layer = whitened_layer(seen.center[pooling], dim) if whitened else None
-        floors.append(Floor(name, pooling, layer, measure(seen, _readout(pooling, layer), evaluation)))
-    return sorted(floors, key=lambda floor: -floor.row["found_again"])
+        network = EmbeddingNetwork(encoder.pooled_by(pooling), {"f": layer or nn.Identity()}, normalize=True)
+        floors.append(Floor(name, network, measure(seen, _readout(pooling, layer), evaluation)))
+    return floors
+
+
+def measure_model(evaluation: Evaluation, images: ImageFolder, name: str, network: EmbeddingNetwork) -> Floor:
+    """A finished model, measured as untrained ones are."""
+    return Floor(name, network, measure(look(evaluation, images, network), lambda heads: heads["f"], evaluation))
 
 
 def look(evaluation: Evaluation, images: ImageFolder, network: nn.Module | None = None) -> Seen:

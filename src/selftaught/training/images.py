@@ -1,8 +1,13 @@
 """The images of a run: listed once, without those that cannot be read."""
 
+import csv
+import io
+import shlex
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -10,7 +15,7 @@ from torch import Tensor
 from selftaught.data import ImageFolder, Skipped, joined, open_images
 from selftaught.errors import SelftaughtError, printable
 from selftaught.learners import find_method
-from selftaught.run_folder import RunRecord
+from selftaught.run_folder import SKIPPED, RunRecord
 from selftaught.training.checkpoint import TrainState
 
 
@@ -24,13 +29,14 @@ class RunImages:
     evaluation: ImageFolder | None
     """Images to measure on."""
 
-    def only_of(self, state: TrainState) -> "RunImages":
-        """The images that a checkpoint names."""
+    def only_of(self, state: TrainState, run: Path) -> "RunImages":
+        """The images that a run's checkpoint names."""
         gone = sorted(set(state.files) - set(self.training.files))
         if gone:
             raise SelftaughtError(
                 f"{len(gone)} of the run's {len(state.files)} images are gone from {printable(self.training.root)}, "
-                f"such as {printable(gone[0])}: bring them back to resume"
+                f"such as {printable(gone[0])}: bring them back to resume, or learn from those that are left in a new "
+                f"run: {advise_start(run)}"
             )
         measured = self.evaluation and self.evaluation.only(state.labeled)
         return replace(self, training=self.training.only(state.files), evaluation=measured)
@@ -39,6 +45,20 @@ class RunImages:
         """The same, but one of its collections is without some images."""
         changed = images.without(skipped)
         return replace(self, **{"training" if images is self.training else "evaluation": changed})
+
+
+def count_new(images: ImageFolder, state: TrainState, run: Path) -> int:
+    """How many images there are that a run neither learns from nor has found unreadable."""
+    skipped = set()
+    with suppress(OSError, KeyError, csv.Error):
+        text = (run / SKIPPED).read_text("utf-8", "surrogateescape")
+        skipped = {row["path"] for row in csv.DictReader(io.StringIO(text, newline=""))}
+    return len(set(images.files) - set(state.files) - skipped)
+
+
+def advise_start(run: Path) -> str:
+    """The command that starts a new run from the network of this one."""
+    return f"selftaught train PHOTOS --out NEW --from {shlex.quote(printable(run))}"
 
 
 def list_images(record: RunRecord) -> RunImages:

@@ -13,13 +13,14 @@ from selftaught.embedder import Embedder, describe
 from selftaught.errors import printable
 from selftaught.files import read_file, write_atomically
 from selftaught.model_files import DESCRIPTION, WEIGHTS, write_model
-from selftaught.networks import EmbeddingNetwork, whitened_layer
+from selftaught.networks import EmbeddingNetwork, Encoder, build_backbone, weights_on_disk, whitened_layer
 from selftaught.parallel import barrier, rank, run_on_first
 from selftaught.run_folder import FLOOR, MODELS, TRAINED, read_models
 from selftaught.training.assemble import Parts
-from selftaught.training.floor import look, measure, measure_floors
+from selftaught.training.floor import look, measure, measure_floors, measure_model
 from selftaught.training.readout import fit_readout, whitened_head
 
+ORIGIN = "the model it started from"
 SLACK = 0.0005
 """How much less surely a trained model may find images again and still be served: the noise of that signal."""
 
@@ -31,19 +32,36 @@ def has_floor(parts: Parts) -> bool:
 
 def save_floor(parts: Parts) -> None:
     """Measure and keep what the backbone gives before the first step."""
-    floors = measure_floors(parts.survey, parts.images, parts.settings.dim)
-    best, encoder = floors[0], parts.learner.network.encoder
-    head: nn.Module = nn.Identity() if best.layer is None else best.layer
-    dim = encoder.features if best.layer is None else best.layer.out_features
-    network = EmbeddingNetwork(encoder.pooled_by(best.pooling), {"f": head}, normalize=True)
-    kind = "none" if best.layer is None else "linear"
-    about = _describe(parts, dim=dim, head=kind, pooling=best.pooling, metric="cosine") | {"trained": False}
+    floors, about = [], {}
+    encoder = _untrained_encoder(parts)
+    if encoder is not None:
+        floors += measure_floors(parts.survey, parts.images, parts.settings.dim, encoder)
+    if parts.record.from_run is not None:
+        origin = Embedder.load(parts.record.from_run, parts.fabric.device, parts.context.own)
+        about = origin.description
+        floors.append(measure_model(parts.survey, parts.images, ORIGIN, origin.network))
+    best = max(floors, key=lambda floor: floor.row["found_again"])
+    if best.name != ORIGIN:
+        encoder, head = best.network.encoder, best.network.heads["f"]
+        kind, dim = ("linear", head.out_features) if isinstance(head, nn.Linear) else ("none", encoder.features)
+        about = _describe(parts, dim=dim, head=kind, pooling=encoder.pooling, metric="cosine")
+        about |= {"trained": False}
     rows = {floor.name: floor.row for floor in floors}
     if rank() == 0:
-        write_model(parts.folder / FLOOR, network, about)
+        write_model(parts.folder / FLOOR, best.network, about)
         _write_models(parts.folder, {"floor": best.name, "models": rows})
     for name, row in rows.items():
-        parts.context.reporter.say(f"without training, {name}: {words(row)}")
+        parts.context.reporter.say(f"{'' if name == ORIGIN else 'without training, '}{name}: {words(row)}")
+
+
+def _untrained_encoder(parts: Parts) -> Encoder | None:
+    """The backbone as it was before any training; None if that is not on this disk."""
+    encoder, name = parts.learner.network.encoder, parts.record.backbone
+    if parts.record.from_run is None:
+        return encoder
+    if parts.context.own is not None or name is None or not weights_on_disk(name):
+        return None
+    return Encoder(build_backbone(name).module, encoder.preprocessing, True).to(parts.fabric.device).eval()
 
 
 def save_model(parts: Parts, finished: bool = True) -> Embedder:
@@ -101,18 +119,21 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
 def give_verdict(floors: Mapping[str, Mapping[str, float]], best: str, row: Mapping[str, float], served: bool) -> str:
     """In words, whether training was worth it; ``served``: the floor is what the run serves."""
     before, after = floors[best]["found_again"], row["found_again"]
+    without = "without this training" if ORIGIN in floors else "without training"
     if "recall@1" in row:
         scores = ", ".join(f"{name} {floor['recall@1']:.1%}" for name, floor in floors.items())
         gain = 100 * (row["recall@1"] - max(floor["recall@1"] for floor in floors.values()))
-        told = f"Recall@1 {row['recall@1']:.1%}; without training: {scores}; "
+        told = f"Recall@1 {row['recall@1']:.1%}; {without}: {scores}; "
         told += f"training gained {gain:.1f} points" if gain > 0 else f"training lost {-gain:.1f} points"
     else:
-        told = f"images are found again at {after:.2%}, without training at {before:.2%}"
+        told = f"images are found again at {after:.2%}, {without} at {before:.2%}"
         told += ": no sign that training did harm" if after >= before - SLACK else ": training made it worse"
     if not served:
         return told
-    told += f"; images are found again less surely than without training ({after:.2%}, {before:.2%}), so the untrained "
-    told += f"model ({best}) is served, and the trained one is in {TRAINED}/"
+    told += f"; images are found again less surely than {without} ({after:.2%}, {before:.2%}), so "
+    told += (
+        f"{best if best == ORIGIN else f'the untrained model ({best})'} is served, and the trained one is in {TRAINED}/"
+    )
     if "recall@1" not in row:
         return told
     right = row["recall@1"] <= floors[best]["recall@1"]

@@ -3,16 +3,12 @@
 The first stage is a run of its own in the run's folder. The second is the run itself.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-from torch import Tensor
 
 from selftaught.errors import SelftaughtError, printable
 from selftaught.learners import settings_for
 from selftaught.run_folder import CHECKPOINT, SETTINGS, SUPERVISED, RunRecord, is_finished, read_record, write_record
-from selftaught.training.checkpoint import load_checkpoint
 from selftaught.training.images import RunImages
 
 
@@ -28,15 +24,6 @@ class Stage:
     starts_from: Path | None = None
     """The folder of the stage that its network comes from."""
     title: str = ""
-
-
-@dataclass(frozen=True)
-class Start:
-    """What a stage begins with."""
-
-    record: RunRecord
-    """That of the stage before, which names the backbone."""
-    network: Mapping[str, Tensor]
 
 
 def plan_stages(run: Path, record: RunRecord, images: RunImages) -> list[Stage]:
@@ -62,16 +49,3 @@ def plan_stages(run: Path, record: RunRecord, images: RunImages) -> list[Stage]:
         write_record(folder, own)
     first = replace(images, training=images.labeled, labeled=None)
     return [Stage(folder, own, first, root, title="stage 1 of 2: learning from the labels"), second]
-
-
-def read_start(stage: Path) -> Start:
-    """What the stage in this folder has learned."""
-    checkpoint = load_checkpoint(stage)
-    if checkpoint is None:
-        raise SelftaughtError(
-            f"the supervised stage in {printable(stage)} has no checkpoint left: "
-            f"delete {printable(stage.parent)} and start again"
-        )
-    prefix, learner = "network.", checkpoint.parts["learner"]
-    network = {name.removeprefix(prefix): tensor for name, tensor in learner.items() if name.startswith(prefix)}
-    return Start(read_record(stage), network)

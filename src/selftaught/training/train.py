@@ -17,7 +17,7 @@ from selftaught.embedder import Embedder, choose_device
 from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError, printable
 from selftaught.files import lock_folder, remove_leftovers, write_atomically
 from selftaught.learners import Learner, change_settings, make_settings, name_method
-from selftaught.networks import Preprocessing
+from selftaught.networks import Preprocessing, is_backbone
 from selftaught.parallel import barrier, rank, run_on_first
 from selftaught.run_folder import (
     FEATURES,
@@ -35,13 +35,14 @@ from selftaught.run_folder import (
 from selftaught.training.assemble import Context, Parts, assemble
 from selftaught.training.checkpoint import Checkpoint, load_checkpoint
 from selftaught.training.evaluation import FirstPass, Unreadable
-from selftaught.training.images import class_numbers, list_images
+from selftaught.training.images import advise_start, class_numbers, count_new, list_images
 from selftaught.training.legs import CHANGES, begin_leg, describe_rates
 from selftaught.training.logbook import signals_line
 from selftaught.training.loop import Loop
 from selftaught.training.model import has_floor, save_floor, save_model
 from selftaught.training.processes import check_device, ending, join_processes
 from selftaught.training.semi_supervised import Stage, plan_stages
+from selftaught.training.start import read_origin
 
 ALLOW = "--allow-skipped"
 Place = str | os.PathLike[str] | None
@@ -54,6 +55,7 @@ def train(
     unlabeled: Place = None,
     out: Place = None,
     resume: Place = None,
+    from_run: Place = None,
     recipe: str | None = None,
     method: str | type[Learner] | None = None,
     backbone: str | nn.Module | None = None,
@@ -74,6 +76,8 @@ def train(
         out: the run folder to write (model, settings, metrics, curves, checkpoint); it must be new or empty.
         resume: instead of these, a run folder to go on with; its settings stay as they are. With ``epochs``, and ``lr``
             if you like, it goes on to that many, also beyond its end: there the schedule begins anew.
+        from_run: begin with the network of this run instead of a pretrained one, for photos that were added: student
+            and teacher both start as it is, with its heads where their sizes agree.
         recipe: "best" (default), "official" (default for other methods than STML), "paper", "sop", "scratch" or "semi"
             (default with ``labeled``).
         method: "stml" (default), another of :data:`selftaught.learners.METHODS`, one of another package, or a subclass
@@ -113,10 +117,12 @@ def train(
             join_processes()
             if resume is None:
                 places = {"images": images, "labeled": labeled, "unlabeled": unlabeled, "eval": eval}
-                options = {"allow_skipped": allow_skipped, "tensorboard": tensorboard, "preprocessing": preprocessing}
+                origin = None if from_run is None else os.fspath(from_run)
+                options: dict[str, Any] = {"from_run": origin and _absolute_run(origin)}
+                options |= {"allow_skipped": allow_skipped, "tensorboard": tensorboard, "preprocessing": preprocessing}
                 begin = partial(_start, places, out, recipe, own, options, changes, locked)
             else:
-                others = (images, labeled, unlabeled, out, recipe, preprocessing, eval, tensorboard or None)
+                others = (images, labeled, unlabeled, out, from_run, recipe, preprocessing, eval, tensorboard or None)
                 free = {"device", "workers"} | (CHANGES if "epochs" in changes else set())
                 if any(other is not None for other in others) or set(changes) - free:
                     raise UsageError(
@@ -163,6 +169,8 @@ def _start(
         raise UsageError("the method 'slade' needs --labeled and --unlabeled images")
     if labeled is not None and requested.method not in ("stml", "slade"):
         raise UsageError(f"--labeled and --unlabeled are for the methods stml and slade, not for {requested.method!r}")
+    if options["from_run"] is not None:
+        requested = _start_from(options["from_run"], requested, labeled is not None, own)
     check_device(choose_device(requested.device))
     sources: dict[str, Any] = {name: None if place is None else absolute(place) for name, place in places.items()}
     name = None if own is None else type(own).__name__
@@ -174,6 +182,26 @@ def _start(
     run = Path(out)
     locked.enter_context(create_run(run, record))
     return run, plan_stages(run, record, images)
+
+
+def _absolute_run(run: str) -> str:
+    """The place of a run wherever the next command is given; names on the model hub stay as they are."""
+    return str(Path(run).absolute()) if Path(run).exists() else run
+
+
+def _start_from(run: str, requested: Any, semi: bool, own: nn.Module | None) -> Any:
+    """The settings of a run that begins with the network of another."""
+    if semi:
+        raise UsageError("--from is for a folder of images, not for --labeled and --unlabeled")
+    if not Path(run).exists() and is_backbone(run):
+        raise UsageError(f"{printable(run)} is a backbone's name: give it with --backbone")
+    start = read_origin(run, own)
+    if requested.backbone not in ("auto", start.backbone) or requested.weights != "auto":
+        raise UsageError(
+            f"the network of {printable(run)} has the backbone {printable(start.backbone)} and weights of its own: "
+            "leave --backbone and --weights out beside --from"
+        )
+    return requested if own is not None else replace(requested, backbone=start.backbone)
 
 
 def _resume(
@@ -208,7 +236,15 @@ def _train_stage(stage: Stage, context: Context) -> Embedder:
     if rank() == 0:
         remove_leftovers(stage.folder)
     checkpoint = load_checkpoint(stage.folder)
-    images = stage.images if checkpoint is None else stage.images.only_of(checkpoint.state)
+    images = stage.images
+    if checkpoint is not None:
+        images = images.only_of(checkpoint.state, context.run)
+        more = count_new(stage.images.training, checkpoint.state, stage.folder)
+        if more:
+            context.reporter.say(
+                f"{more} images in {printable(images.training.root)} are not among those of the run, which goes on "
+                f"without them; a new run that learns from all and begins with its network: {advise_start(context.run)}"
+            )
     skipped: list[Skipped] = []
     passes: dict[View, FirstPass] = {}
     while True:

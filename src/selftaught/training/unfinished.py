@@ -13,7 +13,7 @@ from selftaught.networks import EmbeddingNetwork, Encoder, build_backbone
 from selftaught.run_folder import read_record
 from selftaught.training.checkpoint import load_checkpoint
 from selftaught.training.readout import whitened_head
-from selftaught.training.semi_supervised import read_start
+from selftaught.training.start import read_start
 
 
 def load_unfinished(run: Path, own: nn.Module | None = None) -> Embedder:

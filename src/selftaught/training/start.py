@@ -1,0 +1,70 @@
+"""What a run begins with, where that is no backbone by name: the network of another run, or of its own first stage."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from selftaught.embedder import Embedder
+from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.learners import Learner
+from selftaught.networks import Preprocessing
+from selftaught.run_folder import CHECKPOINT, SETTINGS, TRAINED, read_record
+from selftaught.training.checkpoint import load_checkpoint
+
+
+@dataclass(frozen=True)
+class Start:
+    """A network and what it takes to build it."""
+
+    backbone: str
+    preprocessing: Preprocessing
+    pretrained: bool
+    network: Mapping[str, Tensor]
+    reason: str
+
+
+def read_start(stage: Path) -> Start:
+    """What the stage in this folder has learned."""
+    checkpoint, record = load_checkpoint(stage), read_record(stage)
+    if checkpoint is None:
+        raise SelftaughtError(
+            f"the supervised stage in {printable(stage)} has no checkpoint left: "
+            f"delete {printable(stage.parent)} and start again"
+        )
+    assert record.backbone is not None
+    assert record.preprocessing is not None
+    prefix, learner = "network.", checkpoint.parts["learner"]
+    network = {name.removeprefix(prefix): tensor for name, tensor in learner.items() if name.startswith(prefix)}
+    reason = "weights from the checkpoint"
+    return Start(record.backbone, record.preprocessing, bool(record.pretrained), network, reason)
+
+
+def read_origin(run: str, own: nn.Module | None) -> Start:
+    """The network that another run has learned: with all its heads, unless it kept no checkpoint or serves another.
+
+    A run that serves the untrained model, because training made it worse, is started from as it is served.
+    """
+    folder = Path(run)
+    if own is not None and (folder / SETTINGS).is_file() and read_record(folder).own_backbone is None:
+        raise UsageError(f"{printable(run)} has a backbone by name: leave the module out")
+    model = Embedder.load(run, "cpu", own)
+    about = model.description
+    if (folder / CHECKPOINT).exists() and not (folder / TRAINED).exists():
+        network = read_start(folder).network
+    else:
+        kept = about["settings"].get("deliver") == "f"  # otherwise the head is not the one that was trained
+        state = model.network.state_dict()
+        network = {name: tensor for name, tensor in state.items() if kept or not name.startswith("heads.")}
+    inputs = replace(model.preprocessing, use_size=model.preprocessing.size)
+    return Start(about["backbone"], inputs, True, network, f"with the network of {printable(run)}")
+
+
+def begin_with(learner: Learner, start: Start) -> None:
+    """Let a learner's networks begin with that of a start; heads of other sizes stay as they are."""
+    own = learner.network.state_dict()
+    fitting = {name: own[name].shape == tensor.shape for name, tensor in start.network.items() if name in own}
+    if not all(fitting.get(name) for name in own if name.startswith("encoder.")):
+        raise UsageError(f"the backbone {printable(start.backbone)} is not the one that the network to start from has")
+    learner.start_from(own | {name: start.network[name] for name, fits in fitting.items() if fits})
