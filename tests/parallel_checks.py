@@ -45,14 +45,17 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
     ("stml", {"freeze_batch_norm": True, "rows_at_once": 4}),
     ("multi-similarity", {"both_heads": True}),
     ("proxy-anchor", {}),
+    ("abier", {}),
     ("moco", {}),
     ("msf", {}),
     ("nce", {}),
     ("isif", {}),
     ("isif", {"partner": "neighbor", "batch_size": 10, "neighbors": 2}),
     ("exemplar", {}),
+    ("mom", {}),
     ("deepcluster", {"clusters": 4}),
     ("udml-ss", {"clusters": 4}),
+    ("hyperbolic", {"clusters": 4}),
 ]
 BATCH = 9  # which neither two nor four processes share evenly
 

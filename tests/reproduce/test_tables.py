@@ -176,7 +176,7 @@ def test_a_quick_table_runs_each_row_once_without_the_papers_numbers() -> None:
     names = [row.name for row in quick.rows]
     assert "stml-g512" in names
     assert "stml-bn512" not in names, "the same as stml-g512 where the network is another"
-    assert "mom-g64" not in names
+    assert "roul-g64" not in names
     labels = [row.label for row in quick.rows]
     assert [label for label in labels if "STML" in label] == [f"STML, {dim} dimensions" for dim in (64, 128, 512)]
     assert "UDML-SS" in labels, "alone of its name"

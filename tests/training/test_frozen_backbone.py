@@ -314,7 +314,9 @@ def test_a_run_killed_while_features_are_computed_ends_with_the_same_bits(photos
     assert not (run / FEATURES).exists()
 
 
-@pytest.mark.parametrize("method", ["moco", "byol", "deepcluster", "udml-ss", "exemplar", "proxy-anchor"])
+@pytest.mark.parametrize(
+    "method", ["moco", "byol", "deepcluster", "udml-ss", "exemplar", "mom", "hyperbolic", "proxy-anchor", "abier"]
+)
 def test_other_methods_train_their_heads(photos: Path, tmp_path: Path, method: str) -> None:
     options: dict[str, Any] = {"clusters": 4} if has_setting(method, "clusters") else {}
     model = train(photos, out=tmp_path / "run", method=method, epochs=1, snapshots=1, **options, **HEADS)

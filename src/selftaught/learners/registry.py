@@ -7,13 +7,16 @@ from importlib.metadata import EntryPoint, entry_points
 from torch import Tensor
 
 from selftaught.errors import UsageError, printable, unknown
+from selftaught.learners.abier import ABIER
 from selftaught.learners.clustering import ClusterSettings
 from selftaught.learners.deepcluster import DeepCluster
 from selftaught.learners.exemplar import Exemplar
+from selftaught.learners.hyperbolic import Hyperbolic
 from selftaught.learners.isif import ISIF
 from selftaught.learners.learner import Learner
 from selftaught.learners.mean_shift import BYOL, MSF
 from selftaught.learners.moco import MoCo
+from selftaught.learners.mom import MOM
 from selftaught.learners.nce import NCE
 from selftaught.learners.slade import Slade
 from selftaught.learners.stml import STML
@@ -54,11 +57,14 @@ METHODS = {
     "nce": MethodInfo("NCE", NCE),
     "isif": MethodInfo("ISIF", ISIF),
     "exemplar": MethodInfo("Examplar", Exemplar),  # as the paper spells it
+    "mom": MethodInfo("MOM", MOM),
     "deepcluster": MethodInfo("DeepCluster", DeepCluster),
     "udml-ss": MethodInfo("UDML-SS", UDMLSS, packages=True),
+    "hyperbolic": MethodInfo("Hyperbolic, after UHML", Hyperbolic),
     "contrastive": MethodInfo("Contrastive", Supervised, packages=True),
     "multi-similarity": MethodInfo("Multi-Similarity", Supervised, packages=True),
     "proxy-anchor": MethodInfo("Proxy-Anchor", Supervised, packages=True),
+    "abier": MethodInfo("ABIER", ABIER),
     "slade": MethodInfo("SLADE", Slade, packages=True),
 }
 """The methods of this package."""

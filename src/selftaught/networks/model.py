@@ -1,7 +1,7 @@
 """Backbone, pooling and heads."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from selftaught.errors import UsageError
 from selftaught.networks.preprocessing import Preprocessing
 from selftaught.retrieval import full_precision
 
@@ -140,6 +141,36 @@ def batch_norm_mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(first, nn.BatchNorm1d(hidden), nn.ReLU(), linear_head(hidden, outputs))
 
 
+class NormalizedParts(nn.Module):
+    """Parts of a vector, each given the length of its share in the whole."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.sizes = list(sizes)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        parts = rows.split(self.sizes, 1)
+        return torch.cat([F.normalize(part) * (part.shape[1] / rows.shape[1]) for part in parts], 1)
+
+
+def part_sizes(dim: int) -> tuple[int, ...]:
+    """The sizes of the three parts of a boosted head: 3, 5 and 8 sixteenths.
+
+    Example:
+        >>> part_sizes(512)
+        (96, 160, 256)
+    """
+    first, second = round(dim * 3 / 16), round(dim * 8 / 16)
+    if first < 1 or second <= first:
+        raise UsageError(f"dim {dim} cannot be split into three parts: give at least 3")
+    return first, second - first, dim - second
+
+
+def boosted_head(features: int, dim: int) -> nn.Sequential:
+    """A linear head in three parts, each of its own length, as ABIER has it: large ones count for more."""
+    return nn.Sequential(linear_head(features, dim), NormalizedParts(part_sizes(dim)))
+
+
 def no_head(features: int, dim: int) -> nn.Identity:
     """The pooled features themselves, as they come."""
     if features != dim:
@@ -151,6 +182,7 @@ HEADS: dict[str, Callable[[int, int], nn.Module]] = {
     "linear": linear_head,
     "mlp": mlp_head,
     "projector": projector_head,
+    "boosted": boosted_head,
     "none": no_head,
 }
 """Kinds of heads by name, so that a saved model can be built again."""

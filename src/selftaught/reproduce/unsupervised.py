@@ -7,8 +7,6 @@ _NAMES = {method.title: name for name, method in METHODS.items()} | {"MS": "mult
 """The methods that can be run, by what the paper calls them."""
 
 _NOT_RUN = {
-    "MOM": "it is not built yet",
-    "ABIER": "it is not built yet",
     "ABE": "it is not built yet",
     "UHML": "its released code is not what its paper says; 'hyperbolic' in the table 'methods' is after its idea",
     "TAC-CCL": "its transforms, the layer of its attention and its margins are not published",

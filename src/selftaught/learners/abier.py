@@ -1,0 +1,125 @@
+"""ABIER: boosted parts of one embedding, kept independent by adversaries (Opitz et al., 2018). Supervised."""
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from selftaught.learners.learner import Learner
+from selftaught.method import class_batches, in_full_precision
+from selftaught.networks import EmbeddingNetwork, Encoder, boosted_head, part_sizes
+from selftaught.recipes import Settings
+
+NEGATIVE_COST = 25
+"""How much more a pair of two classes counts in the deviance than one of the same class."""
+START, RATE = 0.5, 0.06
+"""Of the boosting: what is thought of a pair before the first part, and how far a part changes that."""
+NEGATIVE_WEIGHT = 2
+INDEPENDENCE, BOUND = 5e-5, 1e5
+"""The weight of the adversaries, and within it that of the bounds of their layers: the released script for SOP."""
+WIDTH = 512
+"""Of the hidden layers of the adversaries."""
+
+
+@in_full_precision
+def boosted_losses(embeddings: Tensor, sizes: Sequence[int], classes: Tensor) -> list[Tensor]:
+    """The loss of each part, weighted by the pairs that the parts before got wrong.
+
+    Args:
+        embeddings: n×d, parts of these sizes side by side, each of any length.
+        classes: n.
+
+    Example:
+        >>> import torch
+        >>> z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+        >>> [round(float(x), 5) for x in boosted_losses(z, (2,), torch.tensor([0, 0, 1, 1]))]
+        [0.15663]
+    """
+    same = classes[:, None] == classes
+    sign = torch.where(same, 1.0, -float(NEGATIVE_COST)).to(embeddings)
+    # Positives are counted with the pairs of a row and itself, as released.
+    positives, negatives = same.sum().to(embeddings), (~same).sum().clamp(min=1).to(embeddings)
+    shares = torch.where(same, 1 / positives, 1 / negatives).fill_diagonal_(0)
+    weights, known, losses = torch.ones_like(sign), torch.full_like(sign, START), []
+    for part in embeddings.split(list(sizes), 1):
+        unit = F.normalize(part)
+        act = 2 * (unit @ unit.T - 0.5) * sign
+        losses.append((weights * shares * F.softplus(-act)).sum() / len(sizes))
+        known = known + RATE * act.detach()
+        weights = torch.sigmoid(-known) * torch.where(same, 1.0, float(NEGATIVE_WEIGHT)).to(embeddings)
+    return losses
+
+
+def reverse_gradient(x: Tensor) -> Tensor:
+    """The same, with a gradient of the opposite sign.
+
+    Example:
+        >>> import torch
+        >>> x = torch.ones(1, requires_grad=True)
+        >>> reverse_gradient(3 * x).backward(); x.grad
+        tensor([-3.])
+    """
+    return 2 * x.detach() - x
+
+
+def weight_bound(weight: Tensor) -> Tensor:
+    """How far the outgoing weights of a layer's inputs are from length 1, of outputs×inputs weights."""
+    return (weight.square().sum(0) - 1).square().mean()
+
+
+class ABIER(Learner):
+    """Three parts of growing size, each learning most from the pairs that the ones before got wrong.
+
+    For every two parts a regressor looks for what the larger one tells of the smaller one, and the head learns to leave
+    it nothing; the network below does not learn from that.
+    """
+
+    batch_head = "f"
+    labeled = True
+    loss_names = ("loss", "boosted", "independence")
+    groups_images = True
+    head = "boosted"
+
+    def __init__(self, encoder: Encoder, settings: Settings, classes: Tensor) -> None:
+        super().__init__(encoder, settings, classes)
+        self.per_class, self.sizes = settings.neighbors, part_sizes(settings.dim)
+        self.network = EmbeddingNetwork(encoder, {"f": boosted_head(encoder.features, settings.dim)}, normalize=True)
+        self.pairs = list(combinations(range(len(self.sizes)), 2))
+        self.regressors = nn.ModuleList(
+            nn.Sequential(nn.Linear(self.sizes[j], WIDTH), nn.ReLU(), nn.Linear(WIDTH, self.sizes[i]))
+            for i, j in self.pairs
+        )
+        self.classes: Tensor
+        self.register_buffer("classes", classes)
+
+    def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002
+        return class_batches(self.classes.cpu(), self.batch_size, self.per_class, generator)
+
+    def embed(self, images: Tensor) -> dict[str, Tensor]:
+        features = self.network.encoder(images)
+        with torch.autocast(images.device.type, enabled=False):
+            return {"f": F.normalize(self.network.heads["f"](features)), "features": features.detach()}
+
+    def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
+        boosted = torch.stack(boosted_losses(embeddings["f"], self.sizes, self.classes[ids])).sum()
+        with torch.autocast(ids.device.type, enabled=False):
+            independence = self.adversarial_loss(embeddings["features"])
+        return {"loss": boosted + INDEPENDENCE * independence, "boosted": boosted, "independence": independence}
+
+    def adversarial_loss(self, features: Tensor) -> Tensor:
+        """What the regressors find, to be increased by them and decreased by the head, and the bounds of all layers."""
+        weight, sizes = self.network.heads["f"].get_parameter("0.weight"), list(self.sizes)
+        parts = reverse_gradient(F.linear(features, weight)).split(sizes, 1)
+        total = BOUND * torch.stack([weight_bound(part) for part in weight.split(sizes)]).sum()
+        for (i, j), regressor in zip(self.pairs, self.regressors, strict=True):
+            total = total - (parts[i] * regressor(parts[j])).square().mean()
+            for layer in regressor.modules():
+                if isinstance(layer, nn.Linear):
+                    total = total + BOUND * (weight_bound(layer.weight) + F.relu(layer.bias.square().sum() - 1))
+        return total
+
+    def extra_groups(self, head_lr: float) -> list[dict[str, Any]]:
+        return [{"params": list(self.regressors.parameters()), "lr": head_lr}]

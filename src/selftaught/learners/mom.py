@@ -1,0 +1,130 @@
+"""MOM: hard triplets where the manifold and the space disagree (Iscen et al., CVPR 2018)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from selftaught.errors import SelftaughtError
+from selftaught.learners.learner import VIEWS, Learner
+from selftaught.learners.manifold import mine
+from selftaught.method import draw, in_full_precision
+from selftaught.networks import EmbeddingNetwork, Encoder, fit_whitening, linear_head
+from selftaught.recipes import Positive, Settings
+
+TRIPLET = 3
+POOL, GRAPH = 50, 30
+"""Images in a pool, and neighbors of the graph; fewer, down to 5, where that is more than one in a hundred."""
+FEWEST = 5
+HARDEST = 10
+"""A negative is one of so many of its pool that are nearest at present."""
+WIDTH, SHARE = 512, 4
+"""Mined are vectors of so many dimensions, with at least so many images for each: whitened in all directions that a few
+images have, every two of them would be equally far apart."""
+NOTHING = (
+    "MOM finds nothing to learn: no image has others that are near along the graph of neighbors and far in space, and "
+    "the reverse; give more or more different images, or choose another --method"
+)
+
+
+@dataclass(frozen=True)
+class MOMSettings(Settings):
+    """The settings of MOM."""
+
+    margin: Positive = 0.5
+
+
+@in_full_precision
+def weighted_triplet_loss(embeddings: Tensor, weights: Tensor, margin: float) -> Tensor:
+    """The mean over triplets of weight × [margin + ‖anchor - positive‖² - ‖anchor - negative‖²]₊.
+
+    Args:
+        embeddings: …×3×d: anchor, positive, negative.
+        weights: …, of the triplets.
+
+    Example:
+        >>> import torch
+        >>> weighted_triplet_loss(torch.tensor([[[0.0], [1.0], [2.0]]]), torch.tensor([2.0]), margin=4.0)
+        tensor(2.)
+    """
+    anchors, positives, negatives = embeddings.unbind(-2)
+    near, far = ((anchors - others).square().sum(-1) for others in (positives, negatives))
+    return (weights * F.relu(margin + near - far)).mean()
+
+
+class MOM(Learner):
+    """Before training every image's hard positives and negatives are mined, once, from the pooled features.
+
+    Positives are near along the neighbor graph but not in space, negatives the reverse; a positive counts by how near
+    it is along the graph. A batch is triplets, each of whose views makes one of its own.
+    """
+
+    batch_head = "pooled"
+    settings_class = MOMSettings
+    loss_names = ("loss",)
+    groups_images = True
+
+    def __init__(self, encoder: Encoder, settings: MOMSettings, images: int) -> None:
+        super().__init__(encoder, settings, images)
+        self.margin = settings.margin
+        self.pool, self.graph = (min(most, max(FEWEST, images // 100)) for most in (POOL, GRAPH))
+        heads = {"f": linear_head(encoder.features, settings.dim), "pooled": nn.Identity()}
+        self.network = EmbeddingNetwork(encoder, heads, normalize=True)
+        self.positives: Tensor
+        self.negatives: Tensor
+        self.weights: Tensor
+        self.mined: Tensor
+        self.register_buffer("positives", torch.full((images, self.pool), -1))
+        self.register_buffer("negatives", torch.full((images, self.pool), -1))
+        self.register_buffer("weights", torch.zeros(images, self.pool))
+        self.register_buffer("mined", torch.zeros((), dtype=torch.bool))
+
+    def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
+        """steps×(3 × triplets) image indices: anchor, positive, negative, and so on, as far as there is room."""
+        if not bool(self.mined):
+            self._mine(embeddings)
+        whole = (self.positives[:, 0] >= 0) & (self.negatives[:, 0] >= 0)
+        anchors, each = whole.nonzero()[:, 0].cpu(), self.batch_size // TRIPLET
+        if not len(anchors):
+            raise SelftaughtError(NOTHING)
+        steps = len(embeddings) // self.batch_size
+        anchors = draw(anchors, steps * each, generator)
+        at = anchors.to(embeddings.device)
+        positives, negatives = self.positives[at], self.negatives[at]
+        similarities = torch.bmm(embeddings[negatives.clamp(min=0)], embeddings[at][:, :, None])[:, :, 0]
+        hardest = similarities.masked_fill(negatives < 0, -torch.inf).topk(min(HARDEST, self.pool), dim=1).indices
+        hardest = negatives.gather(1, hardest)
+        others = [_one_of(pool.cpu(), generator) for pool in (positives, hardest)]
+        return torch.stack([anchors, *others], 1).view(steps, each * TRIPLET)
+
+    def embed(self, images: Tensor) -> dict[str, Tensor]:
+        return {"f": self.network(images)["f"]}
+
+    def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
+        z = embeddings["f"].view(VIEWS, -1, TRIPLET, embeddings["f"].shape[1])
+        anchors, positives, _ = ids.view(VIEWS, -1, TRIPLET)[0].unbind(1)
+        weights = torch.where(self.positives[anchors] == positives[:, None], self.weights[anchors], 0).sum(1)
+        return {"loss": weighted_triplet_loss(z, weights, self.margin)}
+
+    def _mine(self, features: Tensor) -> None:
+        """Fill the pools; weights are divided by their mean, so that the loss has the scale of others."""
+        n, where = len(features), features.device if features.is_cuda else torch.device("cpu")
+        features = features.to(where)
+        try:
+            weight, bias = fit_whitening(features, max(2, min(WIDTH, features.shape[1], n // SHARE)), alpha=1)
+        except ValueError:
+            raise SelftaughtError(NOTHING) from None
+        vectors = F.normalize(features @ weight.T + bias)
+        found = mine(vectors, self.graph, self.pool, 2 * self.pool, self.pool)
+        self.positives.copy_(found.positives)
+        self.negatives.copy_(found.negatives)
+        self.weights.copy_(found.weights / found.weights[found.positives >= 0].mean().clamp(min=1e-12))
+        self.mined.fill_(True)
+
+
+def _one_of(pool: Tensor, generator: torch.Generator) -> Tensor:
+    """One entry of each row that is not -1, which come first: n of n×k."""
+    counts = (pool >= 0).sum(1)
+    places = (torch.rand(len(pool), generator=generator) * counts).long()
+    return pool.gather(1, places[:, None])[:, 0]
