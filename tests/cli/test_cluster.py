@@ -63,3 +63,14 @@ def test_what_cannot_be_done_is_one_sentence(call: Call, run: Path, photos: Path
 @pytest.mark.parametrize("command", ["dedup", "cluster"])
 def test_the_help_says_what_models_are_taken(call: Call, command: str) -> None:
     assert "RUN|NAME" in call(command, "--help")[1]
+
+
+def test_groups_of_photos_seen_in_another_way_are_not_mixed(
+    call: Call, run: Path, photos: Path, tmp_path: Path
+) -> None:
+    assert call("cluster", run, photos, "--out", tmp_path / "a", "--smallest", 2, "--size", 48)[0] == 0
+    again = ("cluster", run, photos, "--names", tmp_path / "a" / "groups.csv")
+    code, _, error = call(*again, "--out", tmp_path / "b")
+    assert code == 2
+    assert "another --size, --mirror or --scales" in error
+    assert call(*again, "--out", tmp_path / "c", "--size", 48)[0] == 0

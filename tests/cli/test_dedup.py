@@ -114,3 +114,12 @@ def test_the_script_moves_files_of_any_name(tmp_path: Path, name: str) -> None:
     assert (tmp_path / "-other" / "some dir\n" / name).is_file()
     assert [path.name for path in folder.iterdir()] == ["best.png"]
     assert not list(tmp_path.rglob("bad"))
+
+
+def test_photos_can_be_seen_in_another_way(call: Call, run: Path, collection: Path) -> None:
+    distances = []
+    for name, options in (("a", ()), ("b", ("--size", 48, "--mirror")), ("c", ("--whiten",))):
+        out = collection.parent / name
+        assert call("dedup", run, collection, "--out", out, "--threshold", 0.5, *options)[0] == 0
+        distances.append([row["distance"] for row in rows(out / "duplicates.csv")])
+    assert distances[0] != distances[1] != distances[2] != distances[0]

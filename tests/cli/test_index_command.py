@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image
 
 from conftest import Call, draw_photos
@@ -219,3 +220,23 @@ def test_a_model_that_has_changed_is_refused(call: Call, index: Path, images: Pa
     embedder.save(images.parent / "plain")
     code, _, error = call("index", images.parent / "plain", images, "--out", index)
     assert (code, "holds vectors of another model" in error) == (2, True)
+
+
+@pytest.mark.parametrize("options", [("--size", 48, "--mirror", "--scales", 2), ("--whiten",)])
+def test_how_images_are_seen_is_part_of_the_index(
+    options: tuple[object, ...], call: Call, run: Path, photos: Path, index: Path, tmp_path: Path
+) -> None:
+    make, plain = ("index", run, photos, "--out", tmp_path / "other"), open_index(index, "cpu").embedder
+    code, text, _ = call(*make, *options)
+    assert code == 0
+    assert text.startswith("24 images written")
+    inside = open_index(tmp_path / "other", "cpu").embedder
+    assert inside.identity != plain.identity
+    assert call(*make, *options)[1].startswith("0 images written"), "the very same model goes on"
+    code, _, error = call(*make)
+    assert code == 2
+    assert "another --size, --mirror, --scales or --whiten" in error
+    code, text, _ = call("search", tmp_path / "other", photos / "class 1" / "0.jpg", "-k", 3, "--json", "-")
+    (row,) = json.loads(text)
+    expected = inside.encode([photos / "class 1" / "0.jpg", row["neighbors"][0]["path"]])
+    assert row["neighbors"][0]["distance"] == pytest.approx(torch.dist(*expected).item(), rel=1e-3)

@@ -203,3 +203,20 @@ def test_the_commands_of_the_documentation_are_understood(
         words = [{"RUN": str(run), "photos": str(photos)}.get(word, word) for word in shlex.split(line)]
         assert call(*words)[0] == 0
     assert asked == [[Path("model.onnx"), Path("model.pt2")]]
+
+
+def test_a_model_is_whitened_on_the_given_images(
+    call: Call, run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Embedder] = []
+
+    def note(embedder: Embedder, *_: object) -> list[object]:
+        given.append(embedder)
+        return []
+
+    monkeypatch.setattr("selftaught.cli.export.export", note)
+    code, _, error = call("export", run, "--onnx", tmp_path / "a.onnx", "--whiten")
+    assert code == 2
+    assert "--whiten needs images" in error
+    assert call("export", run, photos, "--onnx", tmp_path / "a.onnx", "--whiten")[0] == 0
+    assert given[0].description["whitened"] == Embedder.load(run, "cpu").identity

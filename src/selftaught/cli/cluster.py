@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from selftaught.cli.model_commands import embed_folder
+from selftaught.cli.model_commands import embed_folder, load_model
+from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import ImageFolder, open_images
-from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import new_folder, write_atomically
 from selftaught.named_groups import NamedGroups, read_groups, to_csv
@@ -26,30 +26,31 @@ FOLDER_NAME = 120
 
 
 def cluster(
-    run: str,
+    use: ModelUse,
     source: str,
     out: Path,
     smallest: int,
-    whiten: bool,
     names: Path | None,
     links: bool,
-    device: str,
     allow_skipped: bool,
 ) -> None:
     known = None if names is None else read_groups(names)
-    if known is not None and whiten:
+    if known is not None and use.whiten:
         raise UsageError("--whiten decides how groups are found; with --names they are known already")
     images = open_images(source, "all")
     if links and images.members is not None:
         raise UsageError(f"{printable(source)} lies in tar files, into which links cannot lead")
-    embedder = Embedder.load(run, device)
+    embedder = load_model(use)
     if known is not None and known.model != embedder.identity:
-        raise UsageError(f"{printable(names)} was made with another model than {printable(run)}, or at another size")
+        raise UsageError(
+            f"{printable(names)} was made with another model than {printable(use.run)}, or with another "
+            "--size, --mirror or --scales: give those"
+        )
     new_folder(out, "the folder", "give another --out")
     images, vectors, _ = embed_folder(embedder, images, allow_skipped)
     if known is None:
         Reporter().say("finding groups")
-        groups = find_groups(_whitened(vectors) if whiten else vectors, smallest)
+        groups = find_groups(_whitened(vectors) if use.whiten else vectors, smallest)
         centers = find_centers(vectors, groups)
         sizes = torch.bincount(groups[groups >= 0], minlength=len(centers.means)).tolist()
         known = NamedGroups(("",) * len(sizes), tuple(sizes), centers, embedder.identity)

@@ -197,7 +197,9 @@ def export(
     run: Run,
     images: Annotated[
         str | None,
-        typer.Argument(help="Images to check the result with; 16 of them are taken. (default: drawn ones)"),
+        typer.Argument(
+            help="Images to check the result with, of which 16 are taken, and to whiten on. (default: drawn ones)"
+        ),
     ] = None,
     onnx: Annotated[Path | None, typer.Option(help="Write an ONNX file, such as model.onnx.", metavar="FILE")] = None,
     program: Annotated[
@@ -207,11 +209,12 @@ def export(
     size: Size = None,
     mirror: Mirror = False,
     scales: Scales = None,
+    whiten: Whiten = False,
 ) -> None:
     """Write a model for other programs: uint8 images of any size in, vectors out, preprocessing inside."""
     from selftaught.cli.export import export_model
 
-    export_model(ModelUse(run, "cpu", size, mirror, scales), images, onnx, program)
+    export_model(ModelUse(run, "cpu", size, mirror, scales, whiten), images, onnx, program)
 
 
 @app.command()
@@ -231,13 +234,17 @@ def dedup(
             help="Also write a shell script that moves all copies but the best of each group.", metavar="FILE"
         ),
     ] = None,
+    size: Size = None,
+    mirror: Mirror = False,
+    scales: Scales = None,
+    whiten: Whiten = False,
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
     """Find copies: equal files, equal pixels, nearly the same. A page, a table; nothing is deleted or moved."""
     from selftaught.cli.dedup import dedup as find
 
-    find(run, images, out, threshold, script, device, allow_skipped)
+    find(ModelUse(run, device, size, mirror, scales, whiten), images, out, threshold, script, allow_skipped)
 
 
 @app.command()
@@ -256,13 +263,17 @@ def cluster(
         typer.Option(help="Find the groups of this groups.csv, with its names, instead of new ones.", metavar="CSV"),
     ] = None,
     links: Annotated[bool, typer.Option("--links", help="Also make a folder of links to each group's photos.")] = False,
+    size: Size = None,
+    mirror: Mirror = False,
+    scales: Scales = None,
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
     """Group photos, without a given number of groups; name the groups on a page; find them again in new photos."""
     from selftaught.cli.cluster import cluster as group
 
-    group(run, images, out, smallest, whiten, names, links, device, allow_skipped)
+    use = ModelUse(run, device, size, mirror, scales, whiten)
+    group(use, images, out, smallest, names, links, allow_skipped)
 
 
 @app.command()

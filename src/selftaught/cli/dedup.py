@@ -5,11 +5,11 @@ import io
 import shlex
 from pathlib import Path
 
-from selftaught.cli.model_commands import embed_folder
+from selftaught.cli.model_commands import embed_folder, load_model, whiten
+from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import ImageFolder, open_images
 from selftaught.duplicates import Copy, CopyGroup, Duplicates, distances_of_known_copies, find_copies, leave_out_links
-from selftaught.embedder import Embedder
 from selftaught.errors import UsageError, printable
 from selftaught.files import new_folder, write_atomically
 from selftaught.report import Chapter, Photo, PhotoGroup, histogram, write_gallery
@@ -39,12 +39,11 @@ move() { # the best copy, which must still be there; the copy to move; its place
 
 
 def dedup(
-    run: str,
+    use: ModelUse,
     source: str,
     out: Path,
     threshold: float | None,
     script: Path | None,
-    device: str,
     allow_skipped: bool,
 ) -> None:
     if threshold is not None and not 0 <= threshold < float("inf"):
@@ -59,7 +58,9 @@ def dedup(
     reporter = Reporter()
     if len(distinct) < len(images):
         reporter.say(f"left out {len(images) - len(distinct)} links to files that are there already")
-    embedder = Embedder.load(run, device)
+    embedder = load_model(use)
+    if use.whiten:
+        embedder = whiten(embedder, distinct, reporter)
     images, vectors, _ = embed_folder(embedder, distinct, allow_skipped)
     known = distances_of_known_copies(embedder, images, vectors)
     with reporter.work("comparing files", len(images)) as tell:

@@ -4,13 +4,12 @@ import re
 import zlib
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from selftaught.cli.model_commands import load_model, report_skipped, whiten
+from selftaught.cli.model_commands import load_model, load_whitened, report_skipped
 from selftaught.cli.options import ModelUse
 from selftaught.console import Interrupts, Reporter
 from selftaught.data import ImageFolder, Skipped, identity, open_images, skipped_table
@@ -116,15 +115,10 @@ def _previous(out: Path, embedder: Embedder, root: Path, reporter: Reporter) -> 
 def _whitened(use: ModelUse, images: ImageFolder, out: Path, reporter: Reporter) -> Embedder:
     """The model whitened on these images, kept beside the vectors: later images and queries need the very same."""
     place = out.with_suffix(WHITENED)
-    base = load_model(replace(use, whiten=False))
-    if (place / DESCRIPTION).is_file():
-        kept = Embedder.load(place, use.device)
-        if kept.description.get("whitened") != base.identity:
-            raise UsageError(f"{printable(place)} was whitened from another model: delete it, or give another --out")
-        return kept
-    whitened = whiten(base, images, reporter)
-    write_model(place, whitened.network, whitened.description)
-    reporter.say(f"whitened model: {printable(place)}; search these vectors with it")
+    whitened = load_whitened(use, images, place)
+    if not (place / DESCRIPTION).is_file():
+        write_model(place, whitened.network, whitened.description)
+        reporter.say(f"whitened model: {printable(place)}; search these vectors with it")
     return whitened
 
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from selftaught.cli.model_commands import load_model, whiten
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import open_images
-from selftaught.embedder import Embedder
 from selftaught.errors import UsageError, printable
 from selftaught.export import check_target, export
 from selftaught.vectors import check_folder_of
@@ -24,7 +24,11 @@ def export_model(use: ModelUse, images: str | None, onnx: Path | None, program: 
         raise UsageError("say what to write: --onnx model.onnx, --torch model.pt2, or both")
     found = open_images(images, "all") if images is not None else None
     files = [found.path(index) for index in range(len(found))] if found is not None else []
-    embedder = Embedder.load(use.run, "cpu", size=use.size, mirror=use.mirror or None, scales=use.scales)
+    embedder = load_model(use)
+    if use.whiten:
+        if found is None:
+            raise UsageError("--whiten needs images: selftaught export RUN IMAGES --whiten")
+        embedder = whiten(embedder, found, Reporter())
     Reporter().say("tracing the network, and checking what is written against it: this takes a minute")
     for written in export(embedder, paths, files):
         kind = "given" if files else "drawn"

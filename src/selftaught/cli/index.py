@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from selftaught.cli.options import AllowSkipped, Device, Images, Run
+from selftaught.cli.options import AllowSkipped, Device, Images, Mirror, ModelUse, Run, Scales, Size, Whiten
 
 MAKE = "make"
 
@@ -34,16 +34,21 @@ def make(
     run: Run,
     images: Images,
     out: Annotated[Path, typer.Option(help="The index folder to write, or to go on with.")],
+    size: Size = None,
+    mirror: Mirror = False,
+    scales: Scales = None,
+    whiten: Whiten = False,
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
     """Make an index of a folder of images; this word may be left out. The same command goes on where it was stopped."""
+    from selftaught.cli.model_commands import load_whitened
     from selftaught.data import open_images
-    from selftaught.embedder import Embedder
-    from selftaught.index import add_images, make_index
+    from selftaught.index import MODEL, add_images, make_index
 
-    open_images(images, "all")  # before a folder is made
-    index = make_index(out, Embedder.load(run, device))
+    found = open_images(images, "all")  # before a folder is made
+    use = ModelUse(run, device, size, mirror, scales, whiten)
+    index = make_index(out, load_whitened(use, found, out / MODEL))
     _tell(index, add_images(index, images, allow_skipped=allow_skipped))
 
 

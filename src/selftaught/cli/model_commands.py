@@ -16,6 +16,7 @@ from selftaught.data import ImageFolder, Level, Skipped, check_skipped, open_ima
 from selftaught.embedder import WHITENED_ON, Embedder
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import write_atomically
+from selftaught.model_files import DESCRIPTION
 from selftaught.networks import weights_on_disk
 from selftaught.retrieval import Scores, score
 from selftaught.vectors import SUFFIXES, Vectors, check_folder_of, read_vectors_of
@@ -35,6 +36,22 @@ def whiten(embedder: Embedder, images: ImageFolder, reporter: Reporter) -> Embed
     paths = [images.path(i) for i in range(len(images))]
     with reporter.work("whitening", min(len(paths), WHITENED_ON)) as tell:
         return embedder.whiten(paths, advance=lambda more: tell(more, ""))
+
+
+def load_whitened(use: ModelUse, images: ImageFolder, kept: Path) -> Embedder:
+    """The model that a command was asked to use, whitened on these images if that was asked for.
+
+    ``kept``: where it was kept, if this was done before: later images and queries need the very same.
+    """
+    embedder = load_model(use)
+    if not use.whiten:
+        return embedder
+    if not (kept / DESCRIPTION).is_file():
+        return whiten(embedder, images, Reporter())
+    known = Embedder.load(kept, use.device)
+    if known.description.get("whitened") != embedder.identity:
+        raise UsageError(f"{printable(kept)} was whitened from another model: give another --out")
+    return known
 
 
 def evaluate(

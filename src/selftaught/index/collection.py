@@ -140,6 +140,6 @@ def _is_begun(folder: Path) -> bool:
 def _check_model(table: Table, embedder: Embedder) -> None:
     if table.about.model != embedder.identity:
         raise UsageError(
-            f"the index {printable(table.folder)} holds vectors of another model, which cannot be compared with "
-            "this one's: make a new index with another --out"
+            f"the index {printable(table.folder)} holds vectors of another model, or of another --size, --mirror, "
+            "--scales or --whiten, which cannot be compared with these: give what it was made with, or another --out"
         )
