@@ -22,8 +22,8 @@ FLOORS = (
     ("cli",),
 )
 """The rooms from top to bottom. Rooms of one floor do not use each other."""
-UPWARDS = {("embedder", "training")}
-"""A run that is not finished is loaded by training, which is imported when that is asked for."""
+UPWARDS = {("embedder", "training"), ("embedder", "index")}
+"""Training loads a run that is not finished, an index is searched: both are imported when that is asked for."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
 

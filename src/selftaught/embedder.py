@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from functools import cached_property
 from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -41,6 +41,9 @@ from selftaught.model_files import (
 )
 from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, build_backbone, is_backbone, whitened_layer
 from selftaught.sharing import Shared, add_history, download, looks_like_repository, upload, write_shared
+
+if TYPE_CHECKING:
+    from selftaught.index import Hit, Index
 
 __all__ = ["BATCH_SIZE", "DESCRIPTION", "SCALES", "Embedder", "ImageLike", "choose_device", "describe"]
 
@@ -307,6 +310,25 @@ class Embedder:
         if self.metric == "cosine":
             return F.normalize(first) @ F.normalize(second).T
         return -torch.cdist(first, second, compute_mode="donot_use_mm_for_euclid_dist")
+
+    def search(
+        self, queries: ImageLike | Sequence[ImageLike], k: int = 10, *, index: "str | os.PathLike[str] | Index"
+    ) -> "list[list[Hit]]":
+        """The k nearest images of each query in an index of this very model, nearest first.
+
+        Args:
+            queries: as for :meth:`encode`; a single one is a list of one.
+            index: the folder that ``selftaught index`` wrote, or what ``selftaught.index.open_index`` returned, which
+                is quicker if one searches often.
+
+        Raises:
+            UsageError: if the index holds vectors of another model.
+        """
+        from selftaught.index import Index, open_index  # which imports this
+
+        opened = index if isinstance(index, Index) else open_index(index, embedder=self)
+        opened.check_model(self)
+        return opened.search_vectors(self.encode(queries).reshape(-1, self.dim), k)
 
     def save(self, folder: str | os.PathLike[str], *, license: str | None = None) -> Shared:  # noqa: A002
         """Write a folder for others: weights, ``model.json``, a model card, and what timm and others need to load it.

@@ -311,6 +311,28 @@ def test_whitened_vectors_keep_the_model_they_need(call: Call, run: Path, photos
     assert (code, len(found.splitlines())) == (0, 11)
 
 
+def test_processes_of_a_launcher_embed_a_part_each_and_go_on(
+    call: Call, run: Path, photos: Path, tmp_path: Path
+) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "selftaught"]
+    words = [*launcher, "embed", *map(str, (run, photos, "--out", tmp_path / "v.npy", "--device", "cpu"))]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    first = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=200, check=False)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.count("vectors of size 8 written to") == 2
+    assert sorted(path.name for path in tmp_path.glob("*.npy")) == ["v.1-of-2.npy", "v.2-of-2.npy"]
+    assert call("embed", run, photos, "--out", tmp_path / "whole.npy")[0] == 0
+    parts, whole = read_vectors(tmp_path / "v.npy"), read_vectors(tmp_path / "whole.npy")
+    assert parts.paths == whole.paths
+    torch.testing.assert_close(parts.vectors, whole.vectors, rtol=1e-4, atol=1e-5)
+    (tmp_path / "v.2-of-2.npy").unlink()
+    again = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=200, check=False)
+    assert again.returncode == 0, again.stderr
+    done = len(read_vectors(tmp_path / "v.1-of-2.npy").paths)
+    assert f"{done} of {done} images are done, 0 are to do" in again.stderr
+    assert read_vectors(tmp_path / "v.npy").paths == whole.paths
+
+
 def test_shards_are_embedded_evaluated_and_searched(call: Call, run: Path, photos: Path, tmp_path: Path) -> None:
     for shard in range(2):
         with tarfile.open(tmp_path / f"{shard:02d}.tar", "w") as archive:

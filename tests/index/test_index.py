@@ -240,3 +240,20 @@ def test_what_a_kill_leaves_of_a_new_table_is_no_obstacle(embedder: Embedder, tm
     (tmp_path / "index" / "images.lance" / "data" / "x.lance").write_bytes(b"half")
     (tmp_path / "index" / ".lock").touch()
     assert len(make_index(tmp_path / "index", embedder)) == 0
+
+
+def test_a_model_searches_an_index_of_its_own_and_no_other(embedder: Embedder, photos: Path, tmp_path: Path) -> None:
+    index = make_index(tmp_path / "index", embedder)
+    add_images(index, photos, quiet=True)
+    queries = sorted(photos.rglob("*.jpg"))[:3]
+    expected = index.search(queries, 4)
+    assert embedder.search(queries, 4, index=tmp_path / "index") == expected
+    assert embedder.search(queries, 4, index=index) == expected
+    (alone,) = embedder.search(queries[0], 4, index=index)
+    assert [hit.path for hit in alone] == [hit.path for hit in expected[0]]
+    other = embedder.seeing(size=48)
+    for place in (tmp_path / "index", index):
+        with pytest.raises(UsageError, match="vectors of another model"):
+            other.search(queries, index=place)
+    with pytest.raises(UsageError, match="there is no index"):
+        embedder.search(queries, index=tmp_path / "missing")

@@ -125,7 +125,7 @@ def four_of_eight(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("four_of_eight")
 def test_processes_and_machines_are_those_of_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert launched() == Launched(processes=8, on_this_machine=4, machines=2, local_rank=2)
+    assert launched() == Launched(processes=8, on_this_machine=4, machines=2, rank=6, local_rank=2)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
     with pytest.raises(UsageError, match="start equally many on each"):
         launched()
@@ -176,7 +176,7 @@ def test_only_training_works_with_several_processes(
     monkeypatch.setenv("RANK", "0")
     code, _, error = call("evaluate", "run", "photos")
     assert code == 2
-    assert error == "selftaught: 8 processes were started, but only selftaught train works with several\n"
+    assert error == "selftaught: 8 processes were started, but only train and embed work with several\n"
 
 
 @pytest.mark.usefixtures("four_of_eight")

@@ -118,7 +118,7 @@ def embed(
         str | None,
         typer.Option(
             help="Only one part of the images, such as 2/8, into vectors.2-of-8.npy: one machine each, in any order. "
-            "All parts together are read as vectors.npy.",
+            "All parts together are read as vectors.npy. torchrun gives each of its processes such a part.",
             metavar="I/N",
         ),
     ] = None,

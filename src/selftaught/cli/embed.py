@@ -13,10 +13,11 @@ from selftaught.cli.model_commands import load_model, load_whitened, report_skip
 from selftaught.cli.options import ModelUse
 from selftaught.console import Interrupts, Reporter
 from selftaught.data import ImageFolder, Skipped, identity, open_images, skipped_table
-from selftaught.embedder import BATCH_SIZE, Embedder
+from selftaught.embedder import BATCH_SIZE, Embedder, choose_device
 from selftaught.errors import ImageError, Interrupted, SelftaughtError, UsageError, printable
 from selftaught.files import lock_output, write_atomically
 from selftaught.model_files import DESCRIPTION, write_model
+from selftaught.training import check_device, launched
 from selftaught.vector_log import Known, VectorLog
 from selftaught.vectors import (
     Stamp,
@@ -33,11 +34,11 @@ WHITENED = ".model"
 
 
 def embed(use: ModelUse, source: str, out: Path, shard: str | None, allow_skipped: bool) -> None:
-    reporter = Reporter()
     check_target(out)
-    number, count = _parse_shard(shard)
+    number, count = _parse_shard(shard) if shard is not None else _take_part(use.device)
+    reporter = Reporter(quiet=shard is None and number > 1)
     if use.whiten and count > 1:
-        raise UsageError("--whiten and --shard cannot go together: the parts would be of different models")
+        raise UsageError("a model is whitened on all images, so --whiten cannot go with parts of them")
     images = open_images(source, "all")
     target = part_of(out, number, count) if count > 1 else out
     check_target(target)
@@ -122,14 +123,23 @@ def _whitened(use: ModelUse, images: ImageFolder, out: Path, reporter: Reporter)
     return whitened
 
 
-def _parse_shard(shard: str | None) -> tuple[int, int]:
+def _take_part(device: str) -> tuple[int, int]:
+    """Which part of how many is this process's, of those that a launcher has started; it takes its GPU."""
+    found = launched()
+    if found is None:
+        return 1, 1
+    check_device(choose_device(device))
+    if torch.cuda.is_available() and found.local_rank < torch.cuda.device_count():
+        torch.cuda.set_device(found.local_rank)
+    return found.rank + 1, found.processes
+
+
+def _parse_shard(shard: str) -> tuple[int, int]:
     """Which part of how many.
 
     >>> _parse_shard("2/8")
     (2, 8)
     """
-    if shard is None:
-        return 1, 1
     match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", shard)
     number, count = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= number <= count:

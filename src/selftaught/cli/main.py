@@ -77,8 +77,8 @@ def _unexpected(error: Exception) -> str:
 
 
 def _check_processes() -> None:
-    """Of several processes, all that are not training would do the same work over and over."""
-    if "RANK" not in os.environ or sys.argv[1:2] == ["train"]:
+    """Of several processes, all that neither train nor embed would do the same work over and over."""
+    if "RANK" not in os.environ or sys.argv[1:2] in (["train"], ["embed"]):
         return
     from selftaught.training import launched
 
@@ -86,7 +86,7 @@ def _check_processes() -> None:
     if found is not None:
         if os.environ["RANK"] != "0":
             raise EndedElsewhere(2)
-        raise UsageError(f"{found.processes} processes were started, but only selftaught train works with several")
+        raise UsageError(f"{found.processes} processes were started, but only train and embed work with several")
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -78,6 +78,15 @@ class Index:
         scale = self.scale()
         return [[Hit(locate(p, r, root), d, scale.closer_than(d)) for p, r, d in near] for near in found]
 
+    def check_model(self, embedder: Embedder) -> None:
+        """An error unless the index holds this very model's vectors."""
+        if self.table.about.model != embedder.identity:
+            raise UsageError(
+                f"the index {printable(self.folder)} holds vectors of another model, or of another --size, --mirror, "
+                "--scales or --whiten, which cannot be compared with these: give what it was made with, or another "
+                "--out"
+            )
+
     def scale(self) -> Scale:
         """Where a distance lies among those between neighbors of the index."""
         if self._scale is None or self._scale[0] != self.table.version:
@@ -105,8 +114,9 @@ def open_index(folder: str | os.PathLike[str], device: str = "auto", *, embedder
         if not (place / MODEL / "model.json").is_file():
             raise UsageError(f"the index {printable(place)} is not finished: give the command that makes it once more")
         embedder = Embedder.load(place / MODEL, device)
-    _check_model(table, embedder)
-    return Index(table, embedder)
+    opened = Index(table, embedder)
+    opened.check_model(embedder)
+    return opened
 
 
 def make_index(folder: str | os.PathLike[str], embedder: Embedder) -> Index:
@@ -114,7 +124,7 @@ def make_index(folder: str | os.PathLike[str], embedder: Embedder) -> Index:
     place = Path(folder)
     if exists(place):
         table = read(place)
-        _check_model(table, embedder)
+        Index(table, embedder).check_model(embedder)
     else:
         if not _is_begun(place):
             new_folder(place, "the folder", "give another --out")
@@ -135,11 +145,3 @@ def locate(path: str, root: str, moved: Path | None = None) -> Path:
 def _is_begun(folder: Path) -> bool:
     """Whether all there is in a folder is what making an index leaves when it is killed at once."""
     return folder.is_dir() and {entry.name for entry in folder.iterdir()} <= {"images.lance", ".lock"}
-
-
-def _check_model(table: Table, embedder: Embedder) -> None:
-    if table.about.model != embedder.identity:
-        raise UsageError(
-            f"the index {printable(table.folder)} holds vectors of another model, or of another --size, --mirror, "
-            "--scales or --whiten, which cannot be compared with these: give what it was made with, or another --out"
-        )

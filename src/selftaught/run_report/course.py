@@ -88,7 +88,11 @@ def judge(course: Course) -> str:
     if models is not None and "trained" in models["models"]:
         floors = {name: row for name, row in models["models"].items() if name != "trained"}
         told = give_verdict(floors, models["floor"], models["models"]["trained"], course.serves_floor)
-        return told[0].upper() + told[1:] + "."
+        told = told[0].upper() + told[1:] + "."
+        if "recall@1" in models["models"]["trained"] and course.queries:
+            noise = 200 * chance(models["models"]["trained"]["recall@1"], course.queries)
+            told += f" With {course.queries:,} labeled photos, each of these is known to ± {noise:.1f} points."
+        return told
     last = course.history[-1] if course.history else course.start
     if "recall@1" in last and "recall@1" in course.start:
         before, after = course.start["recall@1"], last["recall@1"]

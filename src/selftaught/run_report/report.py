@@ -113,6 +113,8 @@ def _charts(course: Course) -> Section:
         "deviations to either side: of losses and of the rank as they scatter from epoch to epoch, of scores also what "
         "so few labeled photos leave to chance. Changes within it mean nothing."
     )
+    if course.models is not None and "recall@1" in course.start:
+        text += " Scores are those of the network on its way; the finished model's are in the table above."
     drawn = "".join(picture(image, title) for title, image in charts)
     return Section("How training went", text, html=f'<div class="charts">{drawn}</div>' if charts else "")
 

@@ -3,7 +3,7 @@
 from selftaught.training.automatic import resolve, time_per_image
 from selftaught.training.images import list_images
 from selftaught.training.model import SLACK, give_verdict
-from selftaught.training.processes import launched
+from selftaught.training.processes import check_device, launched
 from selftaught.training.snapshots import Snapshot, kept, load_snapshot
 from selftaught.training.train import train
 from selftaught.training.unfinished import load_unfinished
@@ -11,6 +11,7 @@ from selftaught.training.unfinished import load_unfinished
 __all__ = [
     "SLACK",
     "Snapshot",
+    "check_device",
     "give_verdict",
     "kept",
     "launched",

@@ -50,6 +50,7 @@ class Launched:
     processes: int
     on_this_machine: int
     machines: int
+    rank: int
     local_rank: int
 
 
@@ -62,7 +63,7 @@ def launched() -> Launched | None:
     machines = -(-processes // here)
     if here * machines != processes:
         raise UsageError(f"{processes} processes are not {here} on each machine: start equally many on each")
-    return Launched(processes, here, machines, int(os.environ["LOCAL_RANK"]))
+    return Launched(processes, here, machines, int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"]))
 
 
 def join_processes() -> None:
@@ -114,7 +115,7 @@ def check_device(device: torch.device) -> None:
             "or use --device cpu"
         )
     if device.type not in ("cpu", "cuda"):
-        raise UsageError(f"several processes cannot train on {device.type}: use --device cpu, or one process")
+        raise UsageError(f"several processes cannot work on {device.type}: use --device cpu, or one process")
 
 
 def make_fabric(device: torch.device, precision: Any) -> Fabric:
