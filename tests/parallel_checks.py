@@ -46,6 +46,7 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
     ("multi-similarity", {"both_heads": True}),
     ("proxy-anchor", {}),
     ("abier", {}),
+    ("abe", {"dim": 16}),
     ("moco", {}),
     ("msf", {}),
     ("nce", {}),

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from selftaught.learners import METHODS, build_learner, has_setting, make_settings
-from selftaught.networks import Encoder, Preprocessing, parameter_groups
+from selftaught.networks import Encoder, Preprocessing, build_backbone, parameter_groups
 from selftaught.networks.batch_norm import with_global_batch_norm
 from selftaught.networks.small import SmallNetwork
 from selftaught.parallel import shard, world
@@ -26,9 +26,9 @@ class Exact(nn.Module):
     It has a layer that takes no part, as some published ones have.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, inner: nn.Module | None = None) -> None:
         super().__init__()
-        self.inner, self.unused = SmallNetwork(), nn.Linear(2, 2)
+        self.inner, self.unused = inner or SmallNetwork(), nn.Linear(2, 2)
 
     def forward(self, images: Tensor) -> Tensor:
         x: Tensor = self.inner(images.to(next(self.inner.parameters()).dtype))
@@ -59,10 +59,11 @@ def _trained(method: str, batch: int, changes: dict[str, Any]) -> tuple[dict[str
     options: dict[str, Any] = {"dim": 6, "batch_size": batch, "neighbors": 3, "momentum": 0.9, "queue": 30} | changes
     options = {name: value for name, value in options.items() if name in changes or has_setting(method, name)}
     chosen = make_settings(method=method, **options)
-    encoder = Encoder(Exact(), Preprocessing(size=32), bool(chosen.freeze_batch_norm))
+    inner = build_backbone("small_abe", "none").module if METHODS[method].ensemble else None
+    encoder = Encoder(Exact(inner), Preprocessing(size=32), bool(chosen.freeze_batch_norm))
     classes = torch.arange(IMAGES) % 4 if METHODS[method].labeled else None
     learner = build_learner(encoder, chosen, IMAGES, classes).double().train()
-    width = {"f": 6}.get(learner.batch_head, encoder.features)
+    width = {"f": chosen.dim}.get(learner.batch_head, encoder.features)
     points = torch.randn(IMAGES, width, generator=torch.Generator().manual_seed(1)).double()
     plan = learner.batches(nn.functional.normalize(points), torch.Generator().manual_seed(0))
     module: nn.Module = learner

@@ -39,7 +39,9 @@ def test_a_misspelt_backbone_gets_the_nearest_name() -> None:
         build_backbone("##")
 
 
-@pytest.mark.parametrize("name", ["small", "googlenet", "bn_inception", "torchvision.resnet18", "test_resnet"])
+@pytest.mark.parametrize(
+    "name", ["small", "small_abe", "googlenet", "bn_inception", "torchvision.resnet18", "test_resnet"]
+)
 def test_a_backbone_s_name_builds_it_again(name: str) -> None:
     backbone = build_backbone(name, "none")
     again = build_backbone(backbone.name, "none")

@@ -90,10 +90,10 @@ def test_projector_has_orthogonal_layers_and_its_batch_norm_learns_beside_a_froz
 
 def test_every_kind_of_head_can_be_built_again_from_its_state() -> None:
     for kind, build in HEADS.items():
-        head, again = build(6, 6), build(6, 6)
-        head(torch.randn(5, 6))  # batch norm has seen something
+        head, again = build(8, 8), build(8, 8)
+        head(torch.randn(5, 8))  # batch norm has seen something
         again.load_state_dict(head.state_dict())
-        x = torch.randn(3, 6)
+        x = torch.randn(3, 8)
         assert torch.equal(again.eval()(x), head.eval()(x)), kind
 
 

@@ -66,9 +66,10 @@ def test_every_row_has_settings_that_training_takes(table: str, name: str) -> No
         assert row.settings is not None
         assert chosen.method == row.settings["method"]
         other = make_settings(**replace(request, epochs=7, backbone="small").settings(row, dataset))
-        assert (other.epochs, other.backbone) == (0 if name == "start" else 7, "small")
+        backbone = "googlenet_abe" if chosen.method == "abe" else "small"
+        assert (other.epochs, other.backbone) == (0 if name == "start" else 7, backbone)
     quick = make_settings(**replace(request, quick=Quick()).settings(row, EMBEDDED))
-    assert quick.backbone == "small"
+    assert quick.backbone == ("small_abe" if quick.method == "abe" else "small")
     assert quick.epochs in (0, Quick().epochs, quick.supervised_epochs if getattr(quick, "both_heads", False) else 0)
     assert getattr(quick, "clusters", None) is None
     assert quick.method == chosen.method

@@ -28,6 +28,7 @@ def test_method_resumes_after_an_epoch_to_the_same_result(
 ) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     options = OPTIONS | ({"queue": 16} if has_setting(method, "queue") else {})
+    options |= {"backbone": "small_abe", "dim": 16} if KNOWN[method].ensemble else {}
     model = train(photos, out=whole, method=method, eval=photos, **options)
     finish = loop_module.Loop._finish_epoch
 
@@ -56,8 +57,9 @@ def test_labels_are_needed_by_labeled_methods_alone(photos: Path, tmp_path: Path
         (flat / f"{number}.jpg").write_bytes(path.read_bytes())
     train(flat, out=tmp_path / "moco", method="moco", **OPTIONS | {"epochs": 0})
     for method in [name for name, method in KNOWN.items() if method.labeled and name != "slade"]:
+        backbone = {"backbone": "small_abe"} if KNOWN[method].ensemble else {}
         with pytest.raises(SelftaughtError, match="has no class folders"):
-            train(flat, out=tmp_path / method, method=method, **OPTIONS)
+            train(flat, out=tmp_path / method, method=method, **OPTIONS | backbone)
 
 
 def test_scores_are_measured_every_so_many_epochs_and_after_the_last(photos: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 from torch import Tensor
 
 from selftaught.errors import UsageError, printable, unknown
+from selftaught.learners.abe import ABE
 from selftaught.learners.abier import ABIER
 from selftaught.learners.clustering import ClusterSettings
 from selftaught.learners.deepcluster import DeepCluster
@@ -22,7 +23,7 @@ from selftaught.learners.slade import Slade
 from selftaught.learners.stml import STML
 from selftaught.learners.supervised import Supervised
 from selftaught.learners.udml_ss import UDMLSS
-from selftaught.networks import Encoder
+from selftaught.networks import ENSEMBLE, Encoder
 from selftaught.parallel import world
 from selftaught.recipes import Settings, setting_kinds
 
@@ -42,6 +43,11 @@ class MethodInfo:
     def labeled(self) -> bool:
         """Whether it learns from labels."""
         return self.learner.labeled
+
+    @property
+    def ensemble(self) -> bool:
+        """Whether its backbone must be an ensemble of learners."""
+        return self.learner.settings_class.backbone.endswith(ENSEMBLE)
 
     @property
     def clusters(self) -> bool:
@@ -65,6 +71,7 @@ METHODS = {
     "multi-similarity": MethodInfo("Multi-Similarity", Supervised, packages=True),
     "proxy-anchor": MethodInfo("Proxy-Anchor", Supervised, packages=True),
     "abier": MethodInfo("ABIER", ABIER),
+    "abe": MethodInfo("ABE", ABE),
     "slade": MethodInfo("SLADE", Slade, packages=True),
 }
 """The methods of this package."""

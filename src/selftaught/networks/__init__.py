@@ -1,5 +1,6 @@
 """Networks from images to embeddings, each with its preprocessing."""
 
+from selftaught.networks.attention_ensemble import ENSEMBLE, LEARNERS
 from selftaught.networks.backbones import (
     PUBLISHED,
     Backbone,
@@ -17,6 +18,7 @@ from selftaught.networks.model import (
     Pooling,
     batch_norm_mlp,
     boosted_head,
+    ensemble_head,
     linear_head,
     mlp_head,
     parameter_groups,
@@ -30,7 +32,9 @@ from selftaught.networks.weights import OFFLINE_BACKBONE, hub_reachable, offline
 from selftaught.networks.whitening import fit_whitening, whitened_layer
 
 __all__ = [
+    "ENSEMBLE",
     "HEADS",
+    "LEARNERS",
     "OFFLINE_BACKBONE",
     "PUBLISHED",
     "Backbone",
@@ -42,6 +46,7 @@ __all__ = [
     "batch_norm_mlp",
     "boosted_head",
     "build_backbone",
+    "ensemble_head",
     "fit_whitening",
     "hub_reachable",
     "is_backbone",

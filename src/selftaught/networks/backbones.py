@@ -13,6 +13,7 @@ from timm.data.config import resolve_model_data_config
 from torch import Tensor, nn
 
 from selftaught.errors import SelftaughtError, UsageError, near_names, printable, suggest
+from selftaught.networks.attention_ensemble import ENSEMBLE, attention_ensemble
 from selftaught.networks.bn_inception import BNInception, squeezed
 from selftaught.networks.googlenet import GoogLeNet, from_caffe
 from selftaught.networks.preprocessing import Preprocessing
@@ -41,6 +42,9 @@ DEFAULT_BACKBONE = "resnet50.tv_in1k"
 SMALL_PREPROCESSING = Preprocessing(size=64, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
 
 CAFFE: dict[str, type[nn.Module]] = {"googlenet": GoogLeNet, "bn_inception": BNInception}
+ENSEMBLES = (f"googlenet{ENSEMBLE}", f"small{ENSEMBLE}")
+OWN = ("auto", "small", *CAFFE, *ENSEMBLES)
+"""Names that are not timm's."""
 CAFFE_PREPROCESSING = Preprocessing(
     size=227, mean=(104, 117, 128), std=(1, 1, 1), channels="BGR", value_range=255, resize=256
 )
@@ -82,7 +86,8 @@ def build_backbone(name: str = "auto", weights: str = "auto") -> Backbone:
 
     Args:
         name: "auto", "small" (this project's own, for training from scratch on small images), "googlenet" and
-            "bn_inception" (Caffe's Inceptions, as in the paper), "torchvision.NAME", or any timm name.
+            "bn_inception" (Caffe's Inceptions, as in the paper), "torchvision.NAME", or any timm name. "googlenet_abe"
+            and "small_abe" are ensembles of learners around these networks, for the method ABE.
         weights: "auto" (pretrained; downloaded, or from ``selftaught[offline]`` where no hub can be reached),
             "none", the path of a safetensors, PyTorch or .npz file, or a run folder, whose backbone "auto" then is.
 
@@ -90,6 +95,9 @@ def build_backbone(name: str = "auto", weights: str = "auto") -> Backbone:
         >>> build_backbone("googlenet", weights="none").preprocessing.channels
         'BGR'
     """
+    if name in ENSEMBLES:
+        inner = build_backbone(name.removesuffix(ENSEMBLE), weights)
+        return replace(inner, name=name, module=attention_ensemble(inner.module))
     if weights == "auto":
         return _pretrained(name)
     if weights == "none":
@@ -105,14 +113,14 @@ def is_backbone(name: str) -> bool:
     """Whether :func:`build_backbone` knows a network of this name."""
     if name.startswith(PREFIX):
         return name.removeprefix(PREFIX) in torchvision_names()
-    return name in ("auto", "small", *CAFFE) or bool(timm.is_model(name))
+    return name in OWN or bool(timm.is_model(name))
 
 
 def near_backbones(name: str) -> list[str]:
     """Names of networks that may have been meant."""
     if name.startswith(PREFIX):
         return [PREFIX + match for match in near_names(name.removeprefix(PREFIX), torchvision_names())]
-    return near_names(name, ["auto", "small", *CAFFE, *timm.list_models()])
+    return near_names(name, [*OWN, *timm.list_models()])
 
 
 def _untrained(name: str) -> Backbone:
@@ -209,7 +217,7 @@ def weights_on_disk(name: str) -> bool:
         return is_backbone(name) and kept_file(name.removeprefix(PREFIX)).is_file()
     if name == OFFLINE_BACKBONE and offline_weights() is not None:
         return True
-    return is_backbone(name) and name != "small" and name not in CAFFE and _in_hub_cache(_timm_name(name))
+    return (name == "auto" or name not in OWN) and is_backbone(name) and _in_hub_cache(_timm_name(name))
 
 
 @cache

@@ -74,18 +74,35 @@ class GoogLeNet(nn.Module):
                 nn.init.zeros_(layer.bias)
 
     def forward(self, images: Tensor) -> Tensor:
-        x = self.norm(_pool(_rectified(self.conv1["7x7_s2"], images)))
+        x: Tensor = self.norm(_pool(_rectified(self.conv1["7x7_s2"], images)))
         x = _rectified(self.conv2["3x3_reduce"], x)
         x = _pool(self.norm(_rectified(self.conv2["3x3"], x)))
         for name in WIDTHS:
-            x = _inception(getattr(self, name), x)
+            x = self.get_submodule(name)(x)
             x = _pool(x) if name in POOLED else x
         return x
 
+    def blocks(self, *names: str) -> list[nn.Module]:
+        """Inception blocks by the ends of their names, such as 3a."""
+        return [self.get_submodule(f"inception_{name}") for name in names]
 
-def _inception_layers(channels: int, widths: tuple[int, ...]) -> nn.ModuleDict:
+
+class Inception(nn.ModuleDict):
+    """Four branches side by side."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        branches = (
+            _rectified(self["1x1"], x),
+            _rectified(self["3x3"], _rectified(self["3x3_reduce"], x)),
+            _rectified(self["5x5"], _rectified(self["5x5_reduce"], x)),
+            _rectified(self["pool_proj"], F.max_pool2d(x, 3, stride=1, padding=1)),
+        )
+        return torch.cat(branches, 1)
+
+
+def _inception_layers(channels: int, widths: tuple[int, ...]) -> Inception:
     one, three_reduce, three, five_reduce, five, projected = widths
-    return nn.ModuleDict(
+    return Inception(
         {
             "1x1": nn.Conv2d(channels, one, 1),
             "3x3_reduce": nn.Conv2d(channels, three_reduce, 1),
@@ -95,16 +112,6 @@ def _inception_layers(channels: int, widths: tuple[int, ...]) -> nn.ModuleDict:
             "pool_proj": nn.Conv2d(channels, projected, 1),
         }
     )
-
-
-def _inception(layers: nn.ModuleDict, x: Tensor) -> Tensor:
-    branches = (
-        _rectified(layers["1x1"], x),
-        _rectified(layers["3x3"], _rectified(layers["3x3_reduce"], x)),
-        _rectified(layers["5x5"], _rectified(layers["5x5_reduce"], x)),
-        _rectified(layers["pool_proj"], F.max_pool2d(x, 3, stride=1, padding=1)),
-    )
-    return torch.cat(branches, 1)
 
 
 def _rectified(layer: nn.Module, x: Tensor) -> Tensor:

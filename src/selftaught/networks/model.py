@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from selftaught.errors import UsageError
+from selftaught.networks.attention_ensemble import LEARNERS
 from selftaught.networks.preprocessing import Preprocessing
 from selftaught.retrieval import full_precision
 
@@ -171,6 +172,25 @@ def boosted_head(features: int, dim: int) -> nn.Sequential:
     return nn.Sequential(linear_head(features, dim), NormalizedParts(part_sizes(dim)))
 
 
+class SharedLayer(nn.Module):
+    """One linear layer for each of the learners side by side; what it gives is of length 1."""
+
+    def __init__(self, features: int, dim: int) -> None:
+        super().__init__()
+        self.layer = linear_head(features // LEARNERS, dim // LEARNERS)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return F.normalize(self.layer(rows.unflatten(1, (LEARNERS, -1))), dim=2).flatten(1)
+
+
+def ensemble_head(features: int, dim: int) -> SharedLayer:
+    """A layer that all learners of an ensemble share, as ABE has it: a cosine is the mean of those of the learners."""
+    for name, size in (("features", features), ("dim", dim)):
+        if size % LEARNERS:
+            raise UsageError(f"{name} {size} cannot be shared by {LEARNERS} learners: give a multiple of {LEARNERS}")
+    return SharedLayer(features, dim)
+
+
 def no_head(features: int, dim: int) -> nn.Identity:
     """The pooled features themselves, as they come."""
     if features != dim:
@@ -183,6 +203,7 @@ HEADS: dict[str, Callable[[int, int], nn.Module]] = {
     "mlp": mlp_head,
     "projector": projector_head,
     "boosted": boosted_head,
+    "ensemble": ensemble_head,
     "none": no_head,
 }
 """Kinds of heads by name, so that a saved model can be built again."""

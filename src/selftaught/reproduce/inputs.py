@@ -11,7 +11,7 @@ import timm
 from selftaught.data import benchmark_of, check_benchmark, find_benchmark, open_images
 from selftaught.errors import UsageError, printable
 from selftaught.learners import METHODS
-from selftaught.networks import OFFLINE_BACKBONE, PUBLISHED, weights_at_hand
+from selftaught.networks import ENSEMBLE, OFFLINE_BACKBONE, PUBLISHED, weights_at_hand
 from selftaught.reproduce.quick import EMBEDDED
 from selftaught.reproduce.semi import PARTNERS
 from selftaught.reproduce.table import FOLDER, Row, Uses
@@ -64,6 +64,7 @@ def weights_for(row: Row, backbone: str, data: Path) -> str:
         if not backbone.startswith("resnet50"):
             raise UsageError(f"SwAV's weights are a ResNet50's, not those of {printable(backbone)}")
         return _weights_file(*SWAV_FILE, data)
+    backbone = backbone.removesuffix(ENSEMBLE)
     if backbone in WEIGHT_FILES:
         return _weights_file(backbone, WEIGHT_FILES[backbone], data)
     by_name = backbone not in ("auto", OFFLINE_BACKBONE) and timm.is_model(backbone.partition(".")[0])

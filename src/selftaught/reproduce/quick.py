@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from selftaught.data import make_products
-from selftaught.learners import has_setting
+from selftaught.learners import METHODS, has_setting
 from selftaught.reproduce.table import Row, Table, Uses
 
 EMBEDDED = "embedded"
@@ -41,7 +41,7 @@ class Quick:
         """A row's settings, and around them what suits few small photos."""
         own = {name: value for name, value in row.items() if name not in _NETWORK}
         common: dict[str, Any] = {
-            "backbone": "small",
+            "backbone": "small_abe" if METHODS[row["method"]].ensemble else "small",
             "epochs": self.epochs,
             "supervised_epochs": max(1, self.epochs // 2),
             # With neighbors of its own a row needs a batch of its own.

@@ -7,6 +7,7 @@ from typing import Any
 
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import new_folder, write_atomically
+from selftaught.learners import METHODS
 from selftaught.recipes import Settings
 from selftaught.reproduce.protocol import settings_on
 from selftaught.reproduce.quick import Quick
@@ -39,7 +40,7 @@ class Request:
             settings = self.quick.settings(settings)
         if settings.get("both_heads"):  # the first stage of semi-supervised training, alone
             settings["epochs"] = settings.get("supervised_epochs", Settings.supervised_epochs)
-        if self.backbone is not None:
+        if self.backbone is not None and not METHODS[settings["method"]].ensemble:  # which only its own is
             settings |= {"backbone": self.backbone, "freeze_batch_norm": None}
         if self.epochs is not None and settings.get("epochs") != 0:
             settings["epochs"] = self.epochs

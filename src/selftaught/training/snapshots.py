@@ -65,7 +65,8 @@ def load_snapshot(run: Path, epoch: int, device: torch.device) -> Snapshot:
             own = {name.removeprefix(f"{kind}."): t for name, t in state.items() if name.startswith(f"{kind}.")}
             if own:
                 encoder = Encoder(build_backbone(record.backbone, "none").module, preprocessing)
-                dims = {head: _dim(own, head) for head in ("f", "g") if _dim(own, head)}
+                dims = {"f": record.settings.dim} if any(name.startswith("heads.f.") for name in own) else {}
+                dims |= {"g": _dim(own, "g")} if _dim(own, "g") else {}
                 heads = {
                     h: HEADS[about["head"] if h == "f" else "linear"](encoder.features, d) for h, d in dims.items()
                 }

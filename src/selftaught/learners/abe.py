@@ -1,0 +1,102 @@
+"""ABE: an ensemble of learners whose attention masks show them different things (Kim et al., ECCV 2018). Supervised."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from selftaught.errors import UsageError, printable
+from selftaught.learners.learner import Learner
+from selftaught.method import class_batches, in_full_precision
+from selftaught.networks import ENSEMBLE, LEARNERS, EmbeddingNetwork, Encoder, ensemble_head
+from selftaught.recipes import Settings, Within
+
+MARGIN = 1.0
+"""Of squared distances: pairs of two classes, and two learners of one image, are pushed apart while nearer."""
+
+
+@dataclass(frozen=True)
+class ABESettings(Settings):
+    """The settings of ABE."""
+
+    backbone: str = "googlenet_abe"
+    """"googlenet_abe", or "small_abe" to train from scratch on small images."""
+    divergence: Annotated[float, Within(0)] = 1.0
+    """λ, the weight of keeping learners apart."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.backbone.endswith(ENSEMBLE):
+            raise UsageError(
+                "the method abe needs the backbone googlenet_abe (or small_abe), which has its attention masks, not "
+                f"{printable(self.backbone)}"
+            )
+        if self.train == "heads":
+            raise UsageError("the method abe cannot train heads alone, as its attention masks are in the backbone")
+
+
+@in_full_precision
+def ensemble_contrastive_loss(embeddings: Tensor, classes: Tensor) -> Tensor:
+    """The contrastive loss of each learner, summed over learners and averaged over pairs.
+
+    Args:
+        embeddings: n×learners×d, each of length 1.
+        classes: n.
+
+    Example:
+        >>> import torch
+        >>> z = torch.tensor([[[1.0, 0.0]], [[0.8, 0.6]]])
+        >>> [round(float(ensemble_contrastive_loss(z, torch.tensor(c))), 4) for c in ([0, 0], [0, 1])]
+        [0.4, 0.6]
+    """
+    by_learner = embeddings.transpose(0, 1)
+    distances = 2 - 2 * by_learner @ by_learner.transpose(1, 2)
+    costs = torch.where(classes[:, None] == classes, distances, F.relu(MARGIN - distances))
+    n = len(classes)
+    return (costs.sum(0) * (1 - torch.eye(n, device=costs.device))).sum() / (n * (n - 1))
+
+
+@in_full_precision
+def divergence_loss(embeddings: Tensor) -> Tensor:
+    """How near the learners of an image are to one another, of n×learners×d rows of length 1: mean over pairs.
+
+    Example:
+        >>> import torch
+        >>> round(float(divergence_loss(torch.tensor([[[1.0, 0.0], [0.8, 0.6]]]))), 4)
+        0.6
+    """
+    first, second = torch.triu_indices(embeddings.shape[1], embeddings.shape[1], 1, device=embeddings.device)
+    distances = 2 - 2 * (embeddings[:, first] * embeddings[:, second]).sum(2)
+    return F.relu(MARGIN - distances).mean()
+
+
+class ABE(Learner):
+    """Each learner has the contrastive loss of its own; together they have one that keeps them apart."""
+
+    batch_head = "f"
+    settings_class = ABESettings
+    labeled = True
+    loss_names = ("loss", "metric", "divergence")
+    groups_images = True
+    head = "ensemble"
+
+    def __init__(self, encoder: Encoder, settings: ABESettings, classes: Tensor) -> None:
+        super().__init__(encoder, settings, classes)
+        self.per_class, self.divergence = settings.neighbors, settings.divergence
+        self.network = EmbeddingNetwork(encoder, {"f": ensemble_head(encoder.features, settings.dim)}, normalize=True)
+        self.classes: Tensor
+        self.register_buffer("classes", classes)
+
+    def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002
+        return class_batches(self.classes.cpu(), self.batch_size, self.per_class, generator)
+
+    def embed(self, images: Tensor) -> dict[str, Tensor]:
+        embeddings: dict[str, Tensor] = self.network(images)
+        return embeddings
+
+    def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
+        learners = F.normalize(embeddings["f"].unflatten(1, (LEARNERS, -1)), dim=2)
+        metric, divergence = ensemble_contrastive_loss(learners, self.classes[ids]), divergence_loss(learners)
+        return {"loss": metric + self.divergence * divergence, "metric": metric, "divergence": divergence}
