@@ -39,7 +39,15 @@ from selftaught.model_files import (
     describe,
     read_description,
 )
-from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, build_backbone, is_backbone, whitened_layer
+from selftaught.networks import (
+    Backbone,
+    EmbeddingNetwork,
+    Encoder,
+    Preprocessing,
+    build_backbone,
+    is_backbone,
+    whitened_layer,
+)
 from selftaught.sharing import Shared, add_history, download, looks_like_repository, upload, write_shared
 
 if TYPE_CHECKING:
@@ -115,12 +123,18 @@ class Embedder:
     @classmethod
     def plain(cls, name: str = "auto", device: str | torch.device = "auto") -> "Embedder":
         """A pretrained backbone as it is: average pooling, vectors of length 1."""
-        built = build_backbone(name)
+        return cls.of_backbone(build_backbone(name), device)
+
+    @classmethod
+    def of_backbone(
+        cls, built: Backbone, device: str | torch.device = "auto", own_backbone: bool = False
+    ) -> "Embedder":
+        """The same of a backbone that is built already; ``own_backbone``: it is a module of your own."""
         encoder = Encoder(built.module, built.preprocessing, pooling="avg")
         network = EmbeddingNetwork(encoder, {"f": nn.Identity()}, normalize=True)
         description = describe(
             backbone=built.name,
-            own_backbone=False,
+            own_backbone=own_backbone,
             preprocessing=built.preprocessing,
             dim=encoder.features,
             head="none",

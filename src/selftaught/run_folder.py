@@ -70,6 +70,9 @@ class RunRecord:
     settings: Settings | None = None
     """Without anything left open."""
     choices: tuple[Choice, ...] = ()
+    eval_level: str | None = None
+    eval_labels: str | None = None
+    """Which folders, or which table, name the classes of the images to measure on."""
     from_run: str | None = None
     """The run whose network this one began with."""
     leg: int = 0

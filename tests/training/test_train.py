@@ -16,7 +16,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from conftest import TINY, draw_photos, note_calls
+from conftest import TINY, Call, draw_photos, note_calls
 from selftaught import Embedder, allocator, train
 from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError
 from selftaught.networks import Preprocessing
@@ -298,6 +298,30 @@ def test_eval_images_are_checked_as_training_images_are(photos: Path, tmp_path: 
     lonely = draw_photos(tmp_path / "lonely", classes=3, photos=1)
     with pytest.raises(SelftaughtError, match="no class has two images"):
         train(photos, out=tmp_path / "lone", eval=lonely, epochs=1, quiet=True, **TINY)
+
+
+def test_classes_to_measure_on_are_named_by_a_level_or_a_table(photos: Path, tmp_path: Path, call: Call) -> None:
+    """Two kinds of two things each; the table says what the kinds are."""
+    for i, file in enumerate(sorted(photos.rglob("*.jpg"))[:16]):
+        place = tmp_path / "test" / f"kind {i // 8}" / f"thing {i // 4}"
+        place.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, place / f"{i}.jpg")
+    files = [file.relative_to(tmp_path / "test") for file in sorted((tmp_path / "test").rglob("*.jpg"))]
+    table = tmp_path / "labels.csv"
+    table.write_text("path,label\n" + "".join(f"{file},{file.parts[0]}\n" for file in files))
+    words = ["--epochs", 0, "--backbone", "small", "--neighbors", 2, "--dim", 4, "--no-report"]
+    words += ["--eval", tmp_path / "test"]
+    scores = {}
+    options: dict[str, list[object]] = {"leaf": [], "top": ["--level", "top"], "table": ["--labels", table]}
+    for name, more in options.items():
+        code, _, told = call("train", photos, "--out", tmp_path / name, *words, *more)
+        assert code == 0, told
+        scores[name] = json.loads((tmp_path / name / "start.json").read_text())["map@r"]
+    assert scores["leaf"] != scores["top"] == scores["table"]
+    train(resume=tmp_path / "top", epochs=1, quiet=True)
+    assert json.loads((tmp_path / "top" / "settings.json").read_text())["eval_level"] == "top"
+    code, _, told = call("train", photos, "--out", tmp_path / "none", "--level", "top")
+    assert (code, "give --eval too" in told) == (2, True)
 
 
 def test_damaged_and_foreign_checkpoints_are_refused(run: Path, tmp_path: Path) -> None:

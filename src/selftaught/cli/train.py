@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from selftaught.cli.options import AllowSkipped
+from selftaught.cli.options import AllowSkipped, Labels, Level
 
 
 class TrainCommand(TyperCommand):
@@ -111,6 +111,8 @@ def train(
             "--eval", help="Class folders to measure on after every epoch; never trained on.", metavar="LABELED"
         ),
     ] = None,
+    level: Level = None,
+    labels: Labels = None,
     snapshots: Annotated[
         int | None,
         typer.Option(help="Keep the networks every so many epochs, for selftaught figures. (default: none)"),
@@ -120,6 +122,10 @@ def train(
     report: Annotated[
         bool, typer.Option(help="At the end, show what was learned on a page, RUN/report.html: a minute more.")
     ] = True,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only say what would be done, and the time and memory it would take."),
+    ] = False,
     other: Annotated[
         list[str] | None,
         typer.Option("--set", help="Any other setting, such as --set sigma=2.", metavar="NAME=VALUE"),
@@ -160,12 +166,15 @@ def train(
         from_run=start,
         recipe=recipe,
         eval=evaluate,
+        level=level,
+        labels=labels,
         allow_skipped=allow_skipped,
         tensorboard=tensorboard,
+        dry_run=dry_run,
         **changes,
     )
     run_folder = resume or out
-    if report and run_folder is not None and rank() == 0:
+    if report and not dry_run and run_folder is not None and rank() == 0:
         from selftaught.cli.report import report_on_training
 
         report_on_training(run_folder, device or "auto")

@@ -28,7 +28,8 @@ from selftaught.networks import (
 from selftaught.parallel import run_on_first
 from selftaught.recipes import Settings
 from selftaught.run_folder import Choice, RunRecord, write_record
-from selftaught.training.automatic import choose_epochs, resolve
+from selftaught.training.automatic import Pace, choose_epochs, measure_pace, resolve
+from selftaught.training.estimate import describe_estimate, estimate
 from selftaught.training.evaluation import Evaluation, FirstPass
 from selftaught.training.frozen_backbone import FeatureReader
 from selftaught.training.images import RunImages, class_numbers
@@ -78,6 +79,49 @@ class Parts:
     context: Context
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A stage of which all that was open is chosen, before anything is written."""
+
+    record: RunRecord
+    settings: Settings
+    backbone: Backbone
+    device: torch.device
+
+
+def prepare(
+    stage: Stage, images: RunImages, resumed: bool, context: Context, start: Start | None, done: int | None = None
+) -> Prepared:
+    """Choose what is open, and say it. What it will take is said of a new run, or if so many epochs are ``done``."""
+    requested = change_settings(stage.record.requested, context.overrides)
+    known = stage.record.settings
+    if known is not None and known.batch_size is not None:  # resumed: it rounds as before, whatever memory is free
+        requested = replace(requested, rows_at_once=known.rows_at_once or 2 * known.batch_size)
+    device = make_fabric(choose_device(requested.device), "32-true").device
+    torch.manual_seed(requested.seed)
+    backbone = _choose_backbone(stage.record, requested, context.own, resumed, start)
+    done = None if resumed and done is None else done or 0
+    pace = None if done is None else measure_pace(Encoder(backbone.module, backbone.preprocessing).to(device), device)
+    count, measured = len(images.training), len(images.evaluation or ())
+    length = _choose_length(requested, stage.record, count, backbone, device, pace)
+    requested = replace(requested, **{choice.name: choice.value for choice in length})
+    chosen, choices = resolve(requested, count, backbone, device, stage.record.leg)
+    backbone = _used_at(backbone, chosen)
+    record = replace(
+        stage.record,
+        settings=chosen,
+        choices=(*length, *choices),
+        backbone=backbone.name,
+        preprocessing=backbone.preprocessing,
+        pretrained=backbone.pretrained,
+    )
+    _tell(record, chosen, count, context.reporter)
+    if done is not None and pace is not None:
+        found = estimate(chosen, count, measured, backbone, device, pace, done)
+        context.reporter.say(describe_estimate(found, chosen, device, done))
+    return Prepared(record, chosen, backbone, device)
+
+
 @contextmanager
 def assemble(
     stage: Stage, images: RunImages, resumed: bool, context: Context, passes: dict[View, FirstPass]
@@ -85,28 +129,10 @@ def assemble(
     """The parts of a stage with these images; ``resumed``: its weights will come from a checkpoint."""
     reporter, interrupts = context.reporter, context.interrupts
     with interrupts.at_once():
-        requested = change_settings(stage.record.requested, context.overrides)
-        known = stage.record.settings
-        if known is not None and known.batch_size is not None:  # resumed: it rounds as before, whatever memory is free
-            requested = replace(requested, rows_at_once=known.rows_at_once or 2 * known.batch_size)
-        device = make_fabric(choose_device(requested.device), "32-true").device
-        torch.manual_seed(requested.seed)
-        start = None if resumed else _find_start(stage, context.own)
-        backbone = _choose_backbone(stage.record, requested, context.own, resumed, start)
-        length = _choose_length(requested, stage.record, len(images.training), backbone, device)
-        requested = replace(requested, **{choice.name: choice.value for choice in length})
-        chosen, choices = resolve(requested, len(images.training), backbone, device, stage.record.leg)
-        backbone = _used_at(backbone, chosen)
-        record = replace(
-            stage.record,
-            settings=chosen,
-            choices=(*length, *choices),
-            backbone=backbone.name,
-            preprocessing=backbone.preprocessing,
-            pretrained=backbone.pretrained,
-        )
+        start = None if resumed else find_start(stage, context.own)
+        prepared = prepare(stage, images, resumed, context, start)
+        record, chosen, backbone, device = prepared.record, prepared.settings, prepared.backbone, prepared.device
         run_on_first(lambda: write_record(stage.folder, record))
-        _tell(record, chosen, len(images.training), reporter)
         frozen = chosen.train == "heads"
         encoder = Encoder(backbone.module, backbone.preprocessing, bool(chosen.freeze_batch_norm))
         encoder.requires_grad_(not frozen)
@@ -166,14 +192,15 @@ def make_reader(chosen: Settings, inputs: Preprocessing, collection: Path, devic
 
 
 def _choose_length(
-    requested: Settings, record: RunRecord, images: int, backbone: Backbone, device: torch.device
+    requested: Settings, record: RunRecord, images: int, backbone: Backbone, device: torch.device, pace: Pace | None
 ) -> list[Choice]:
     """The number of epochs, if it is open. It may depend on the clock, so a run keeps it and its processes share it."""
     if requested.epochs is not None:
         return []
     if record.settings is not None:
         return [Choice("epochs", record.settings.epochs, "as chosen when the run was started")]
-    return [run_on_first(lambda: choose_epochs(requested, images, backbone, device))]
+    per_image = None if pace is None else pace.per_image
+    return [run_on_first(lambda: choose_epochs(requested, images, backbone, device, per_image))]
 
 
 def _used_at(backbone: Backbone, chosen: Settings) -> Backbone:
@@ -191,7 +218,8 @@ def make_optimizer(learner: Learner, settings: Settings) -> AdamP:
     return AdamP(groups, betas=(0.9, 0.999), weight_decay=settings.weight_decay, nesterov=True)
 
 
-def _find_start(stage: Stage, own: nn.Module | None) -> Start | None:
+def find_start(stage: Stage, own: nn.Module | None) -> Start | None:
+    """What a stage begins with, if that is no backbone by name."""
     if stage.starts_from is not None:
         return read_start(stage.starts_from)
     return None if stage.record.from_run is None else read_origin(stage.record.from_run, own)

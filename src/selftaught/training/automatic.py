@@ -1,7 +1,7 @@
 """Settings left open are chosen here, each with its reason."""
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -100,18 +100,43 @@ def _use_size(settings: Settings, backbone: Backbone) -> list[Choice]:
     return [Choice("use_size", round(settings.use_scale * inputs.size), larger)]
 
 
-def choose_epochs(settings: Settings, images: int, backbone: Backbone, device: torch.device) -> Choice:
-    """How long to train where nobody says it: on a CPU as long as a user may want to wait."""
+def choose_epochs(
+    settings: Settings, images: int, backbone: Backbone, device: torch.device, per_image: float | None = None
+) -> Choice:
+    """How long to train where nobody says it: on a CPU as long as a user may want to wait.
+
+    ``per_image``: what :func:`time_per_image` gives, if it is known already.
+    """
     if device.type == "cuda" or settings.train == "heads":
         most = max(FEWEST_EPOCHS, MOST_STEPS * BATCH_SIZE // images)
         return Choice("epochs", min(EPOCHS, most), f"{EPOCHS}, fewer for very many images")
-    seconds = time_per_image(Encoder(backbone.module, backbone.preprocessing).to(device), device) * images
+    if per_image is None:
+        per_image = time_per_image(Encoder(backbone.module, backbone.preprocessing).to(device), device)
+    seconds = per_image * images
     epochs = min(EPOCHS, max(1, int(PATIENCE / seconds)))
     return Choice("epochs", epochs, f"about {duration(seconds)} each without a GPU, {EPOCHS} at most")
 
 
+@dataclass(frozen=True)
+class Pace:
+    """Seconds that a view takes: learned from, or only looked at."""
+
+    learn: float
+    look: float
+
+    @property
+    def per_image(self) -> float:
+        """Seconds of an image in an epoch: two views learned from and taught, and one looked up."""
+        return 2 * self.learn + 3 * self.look
+
+
 def time_per_image(encoder: Encoder, device: torch.device) -> float:
-    """About how many seconds an image takes in an epoch: two views learned from and taught, and one looked up."""
+    """About how many seconds an image takes in an epoch."""
+    return measure_pace(encoder, device).per_image
+
+
+def measure_pace(encoder: Encoder, device: torch.device) -> Pace:
+    """About how fast a network is, which is tried with a few views."""
     size = encoder.preprocessing.size
     views = torch.zeros(TIMED_VIEWS, 3, size, size, dtype=torch.uint8, device=device)
 
@@ -121,7 +146,7 @@ def time_per_image(encoder: Encoder, device: torch.device) -> float:
         began = time.perf_counter()
         with torch.set_grad_enabled(learn):
             features = encoder(views)
-            if learn:
+            if learn and features.requires_grad:
                 features.sum().backward()
                 encoder.zero_grad()
         if device.type == "cuda":
@@ -133,7 +158,7 @@ def time_per_image(encoder: Encoder, device: torch.device) -> float:
     run(True)  # what is only done once
     learned, seen = min(run(True) for _ in range(2)), min(run(False) for _ in range(2))
     encoder.train(was_training)
-    return (2 * learned + 3 * seen) / TIMED_VIEWS
+    return Pace(learned / TIMED_VIEWS, seen / TIMED_VIEWS)
 
 
 def _momentum(settings: Settings, images: int, leg: int) -> list[Choice]:

@@ -26,8 +26,8 @@ class Stage:
     title: str = ""
 
 
-def plan_stages(run: Path, record: RunRecord, images: RunImages) -> list[Stage]:
-    """What is still to be trained of a run, in order."""
+def plan_stages(run: Path, record: RunRecord, images: RunImages, write: bool = True) -> list[Stage]:
+    """What is still to be trained of a run, in order; ``write``: the folder of its first stage may be made."""
     root, folder = images.training.root, run / SUPERVISED
     if images.labeled is None:
         return [Stage(run, record, images, root)]
@@ -42,10 +42,11 @@ def plan_stages(run: Path, record: RunRecord, images: RunImages) -> list[Stage]:
         epochs = record.requested.supervised_epochs
         supervised = settings_for(record.requested, "multi-similarity", both_heads=True, epochs=epochs, snapshots=0)
         own = replace(record, images=record.labeled, labeled=None, unlabeled=None, requested=supervised)
-        try:
-            folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise SelftaughtError(f"cannot make the folder {printable(folder)}: {error.strerror}") from None
-        write_record(folder, own)
+        if write:
+            try:
+                folder.mkdir(exist_ok=True)
+            except OSError as error:
+                raise SelftaughtError(f"cannot make the folder {printable(folder)}: {error.strerror}") from None
+            write_record(folder, own)
     first = replace(images, training=images.labeled, labeled=None)
     return [Stage(folder, own, first, root, title="stage 1 of 2: learning from the labels"), second]

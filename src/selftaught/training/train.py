@@ -32,7 +32,7 @@ from selftaught.run_folder import (
     read_record,
     write_record,
 )
-from selftaught.training.assemble import Context, Parts, assemble
+from selftaught.training.assemble import Context, Parts, assemble, find_start, prepare
 from selftaught.training.checkpoint import Checkpoint, load_checkpoint
 from selftaught.training.evaluation import FirstPass, Unreadable
 from selftaught.training.images import advise_start, class_numbers, count_new, list_images
@@ -61,8 +61,11 @@ def train(
     backbone: str | nn.Module | None = None,
     preprocessing: Preprocessing | None = None,
     eval: Place = None,  # noqa: A002, the option's name
+    level: str | None = None,
+    labels: Place = None,
     allow_skipped: bool = False,
     tensorboard: bool = False,
+    dry_run: bool = False,
     quiet: bool = False,
     **changes: Any,
 ) -> Embedder:
@@ -88,14 +91,17 @@ def train(
         preprocessing: what a module of your own expects of its input.
         eval: a folder of class folders to measure on after every epoch; never used for training. Or a data set of the
             paper: its test split.
+        level, labels: of ``eval``, as :func:`selftaught.data.open_images` has them: which folders name the classes,
+            "top" or "leaf", or a CSV file with the columns path and label.
         allow_skipped: train even if more than 5 % of the images cannot be read.
         tensorboard: also log to ``out/tensorboard``.
+        dry_run: only say what would be done, and how much time and memory it would take; nothing is written.
         quiet: print nothing.
         **changes: any setting of :class:`selftaught.recipes.Settings`: dim, epochs, batch_size, neighbors, lr, weights,
             seed, device, …; and of the method's own, as in :class:`selftaught.learners.STMLSettings`.
 
     Returns:
-        The trained model, which is also saved in the run folder.
+        The trained model, which is also saved in the run folder. After a dry run, the model it would begin with.
 
     Example:
         >>> model = train(getfixture("photos"), out=getfixture("tmp_path") / "run", backbone="small", dim=8,
@@ -119,20 +125,35 @@ def train(
                 places = {"images": images, "labeled": labeled, "unlabeled": unlabeled, "eval": eval}
                 origin = None if from_run is None else os.fspath(from_run)
                 options: dict[str, Any] = {"from_run": origin and _absolute_run(origin)}
+                options |= {"eval_level": level, "eval_labels": None if labels is None else absolute(labels)}
                 options |= {"allow_skipped": allow_skipped, "tensorboard": tensorboard, "preprocessing": preprocessing}
-                begin = partial(_start, places, out, recipe, own, options, changes, locked)
+                begin = partial(_start, places, out, recipe, own, options, changes, None if dry_run else locked)
             else:
-                others = (images, labeled, unlabeled, out, from_run, recipe, preprocessing, eval, tensorboard or None)
+                others = (
+                    images,
+                    labeled,
+                    unlabeled,
+                    out,
+                    from_run,
+                    recipe,
+                    preprocessing,
+                    eval,
+                    level,
+                    labels,
+                    tensorboard or None,
+                )
                 free = {"device", "workers"} | (CHANGES if "epochs" in changes else set())
                 if any(other is not None for other in others) or set(changes) - free:
                     raise UsageError(
                         "a resumed run keeps its images, folder and settings: leave them out beside --resume, "
                         "except for --epochs, and --lr with it"
                     )
-                begin = partial(_resume, Path(resume), own, allow_skipped, changes, locked)
+                begin = partial(_resume, Path(resume), own, allow_skipped, changes, None if dry_run else locked)
             run, stages = run_on_first(begin)
         overrides = {name: value for name, value in changes.items() if resume is not None and name not in CHANGES}
         context = Context(run, own, overrides, Reporter(quiet or rank() > 0), interrupts)
+        if dry_run:
+            return _foretell(stages, context)
         try:
             for stage in stages:
                 interrupts.check()
@@ -153,9 +174,12 @@ def _start(
     own: nn.Module | None,
     options: Mapping[str, Any],
     changes: Mapping[str, Any],
-    locked: ExitStack,
+    locked: ExitStack | None,
 ) -> tuple[Path, list[Stage]]:
-    """A new run's folder and its stages. All that can be wrong with the request is found before anything is written."""
+    """A new run's folder and its stages. All that can be wrong with the request is found before anything is written.
+
+    Without ``locked``, which the folder's lock is left with, nothing is written.
+    """
     labeled = places["labeled"]
     if (labeled is None) != (places["unlabeled"] is None) or (labeled is not None and places["images"] is not None):
         raise UsageError(
@@ -163,6 +187,8 @@ def _start(
         )
     if (places["images"] is None and labeled is None) or out is None:
         raise UsageError("training needs a folder of images and an --out folder for the run, or --resume RUN")
+    if places["eval"] is None and (options["eval_level"] or options["eval_labels"]):
+        raise UsageError("--level and --labels say what the classes of the --eval images are: give --eval too")
     usual = "semi" if labeled is not None else "best" if changes.get("method", "stml") == "stml" else "official"
     requested = make_settings(recipe or usual, **changes)
     if labeled is None and requested.method == "slade":
@@ -180,8 +206,9 @@ def _start(
     if images.labeled is not None:
         class_numbers(images.labeled, "multi-similarity")
     run = Path(out)
-    locked.enter_context(create_run(run, record))
-    return run, plan_stages(run, record, images)
+    if locked is not None:
+        locked.enter_context(create_run(run, record))
+    return run, plan_stages(run, record, images, write=locked is not None)
 
 
 def _absolute_run(run: str) -> str:
@@ -205,11 +232,12 @@ def _start_from(run: str, requested: Any, semi: bool, own: nn.Module | None) -> 
 
 
 def _resume(
-    run: Path, own: nn.Module | None, allow_skipped: bool, changes: Mapping[str, Any], locked: ExitStack
+    run: Path, own: nn.Module | None, allow_skipped: bool, changes: Mapping[str, Any], locked: ExitStack | None
 ) -> tuple[Path, list[Stage]]:
     """The folder of a run to go on with, and the stages that are left of it."""
     record = read_record(run)
-    locked.enter_context(lock_folder(run))
+    if locked is not None:
+        locked.enter_context(lock_folder(run))
     if not has_begun(run) and is_finished(run):
         raise UsageError(f"{printable(run)} is finished and has kept no checkpoint: there is nothing to resume")
     if own is not None and record.own_backbone is None:
@@ -225,8 +253,26 @@ def _resume(
     images = list_images(record)
     if leg:
         record = begin_leg(run, record, leg)
-        write_record(run, record)
-    return run, plan_stages(run, record, images)
+        if locked is not None:
+            write_record(run, record)
+    return run, plan_stages(run, record, images, write=locked is not None)
+
+
+def _foretell(stages: list[Stage], context: Context) -> Embedder:
+    """Say what stages would do and take; returns the model that the last would begin with."""
+    for stage in stages:
+        if stage.title:
+            context.reporter.say(stage.title)
+        checkpoint = load_checkpoint(stage.folder)
+        images = stage.images if checkpoint is None else stage.images.only_of(checkpoint.state, context.run)
+        start = find_start(stage, context.own) if checkpoint is None and stage.starts_from is None else None
+        done = 0 if checkpoint is None else checkpoint.state.epoch
+        prepared = prepare(stage, images, checkpoint is not None, context, start, done)
+    context.reporter.say("nothing was written: the same command without --dry-run trains")
+    known = context.run if checkpoint is not None else stage.record.from_run
+    if known is not None:
+        return Embedder.load(known, prepared.device, context.own)
+    return Embedder.of_backbone(prepared.backbone, prepared.device, context.own is not None)
 
 
 def _train_stage(stage: Stage, context: Context) -> Embedder:

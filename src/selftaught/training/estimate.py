@@ -1,0 +1,76 @@
+"""How much time, memory and disk a run will take, said before it starts."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from selftaught.console import duration
+from selftaught.data import cache_root
+from selftaught.networks import Backbone, Encoder
+from selftaught.parallel import world
+from selftaught.recipes import Settings
+from selftaught.training.automatic import Pace
+from selftaught.training.frozen_backbone import VIEWS
+from selftaught.training.gradient_parts import bytes_per_view, free_memory, own_rows, part_size
+
+ASPECT = 4 / 3
+"""Long side of a photo by its short side, as most cameras have it."""
+COPIES = 5
+"""Of each learned number: itself, its gradient, the optimizer's two averages, the teacher's."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run takes: seconds, and bytes of memory and disk."""
+
+    seconds: float
+    memory: int
+    disk: int
+
+
+def estimate(
+    settings: Settings, images: int, measured: int, backbone: Backbone, device: torch.device, pace: Pace, done: int = 0
+) -> Estimate:
+    """What training on so many images takes, measured on others after each epoch; ``done`` epochs are over."""
+    assert settings.epochs is not None
+    inputs, epochs = backbone.preprocessing, settings.epochs - done
+    looking = measured * pace.look * (inputs.use_size / inputs.size) ** 2
+    parameters = sum(parameter.numel() for parameter in backbone.module.parameters())
+    if settings.train == "heads":  # every view is looked at once, and little is learned
+        seconds, memory = images * (1 + VIEWS) * pace.look + looking, 4 * parameters
+    else:
+        seconds = epochs * (images * pace.per_image + looking / settings.eval_every)
+        encoder = Encoder(backbone.module, inputs, bool(settings.freeze_batch_norm)).to(device).eval()
+        each = bytes_per_view(encoder, settings.precision == "bf16-mixed")
+        memory = 4 * COPIES * parameters + each * (part_size(settings) or own_rows(settings))
+    decoded = 0 if settings.cache_side is None else int(3 * settings.cache_side**2 * ASPECT) * (images + measured)
+    return Estimate(seconds / world(), memory, decoded)
+
+
+def describe_estimate(found: Estimate, settings: Settings, device: torch.device, done: int = 0) -> str:
+    """An estimate in one line, beside what is free."""
+    assert settings.epochs is not None
+    most = "at most about" if device.type == "cuda" else "about"  # a few views do not keep a GPU busy
+    told = f"{most} {duration(found.seconds)} for {settings.epochs - done} epochs on this {device.type} device"
+    told += f"; about {_size(found.memory)} of its memory{_free(free_memory(device))}"
+    if found.disk:
+        told += f"; up to {_size(found.disk)} of disk for decoded images{_free(_free_disk())}"
+    return told
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 / 10 else f"{max(1, round(count / 2**20))} MiB"
+
+
+def _free(count: int | None) -> str:
+    return "" if count is None else f" ({_size(count)} free)"
+
+
+def _free_disk() -> int | None:
+    place: Path = cache_root().absolute()
+    try:
+        return shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists())).free
+    except (OSError, StopIteration):
+        return None
