@@ -38,6 +38,7 @@ from selftaught.model_files import (
     check_folder,
     describe,
     read_description,
+    refuse_code,
 )
 from selftaught.networks import (
     Backbone,
@@ -109,7 +110,10 @@ class Embedder:
             raise UsageError("the run's name is empty: give its folder, or a backbone's name")
         if backbone is None and not Path(run).exists() and is_backbone(str(run)):
             return cls.plain(str(run), device).seeing(size, mirror, scales)
-        folder = download(str(run)) if looks_like_repository(str(run)) else check_folder(run)
+        downloaded = looks_like_repository(str(run))
+        folder = check_folder(download(str(run)) if downloaded else run)
+        if downloaded and backbone is None:
+            refuse_code(str(run), folder)
         if not (folder / DESCRIPTION).exists():
             from selftaught.training import load_unfinished  # which imports this
 

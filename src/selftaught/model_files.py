@@ -23,6 +23,7 @@ from selftaught.networks import (
     Encoder,
     Preprocessing,
     build_backbone,
+    is_factory,
     near_backbones,
     own_names,
 )
@@ -110,6 +111,18 @@ def read_description(folder: Path) -> dict[str, Any]:
         if type(value) is not kind or (isinstance(value, int) and not low <= value <= high):
             raise _no_model(file, f"{name} is {reprlib.repr(value)}")
     return description
+
+
+def refuse_code(name: str, folder: Path) -> None:
+    """An error if a downloaded model names a function to import as its backbone: nobody here has asked for that."""
+    if not (folder / DESCRIPTION).exists():
+        raise UsageError(f"the downloaded {printable(name)} holds no finished model")
+    backbone = read_description(folder)["backbone"]
+    if is_factory(backbone):
+        raise UsageError(
+            f"the downloaded model {printable(name)} names {printable(backbone)} as its backbone, and no code is run "
+            "because a download says so: load it with Embedder.load(name, backbone=module), with a module you trust"
+        )
 
 
 def build_network(folder: Path, description: dict[str, Any], backbone: nn.Module | None) -> EmbeddingNetwork:

@@ -43,7 +43,7 @@ class Settings:
     method: str = "stml"
     """The name of the method of learning; see :data:`selftaught.learners.METHODS`."""
     backbone: str = "auto"
-    """"auto", "small", "googlenet", "bn_inception", "torchvision.NAME", or any timm name."""
+    """"auto", "small", "googlenet", "bn_inception", "torchvision.NAME", any timm name, or "package.module:function"."""
     weights: str = "auto"
     """"auto" (pretrained), "none", a safetensors, PyTorch or .npz file, or a run folder."""
     dim: Count = 512

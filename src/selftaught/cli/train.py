@@ -65,7 +65,8 @@ def train(
     backbone: Annotated[
         str | None,
         typer.Option(
-            help="auto, small, googlenet, bn_inception, torchvision.NAME, or any timm name. "
+            help="auto, small, googlenet, bn_inception, torchvision.NAME, any timm name, or package.module:function, a "
+            "function of your own that returns the network. "
             "(default: auto, a pretrained ResNet50)"
         ),
     ] = None,

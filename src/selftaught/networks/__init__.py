@@ -11,6 +11,7 @@ from selftaught.networks.backbones import (
     weights_on_disk,
 )
 from selftaught.networks.batch_norm import with_global_batch_norm
+from selftaught.networks.factory import is_factory
 from selftaught.networks.model import (
     HEADS,
     EmbeddingNetwork,
@@ -50,6 +51,7 @@ __all__ = [
     "fit_whitening",
     "hub_reachable",
     "is_backbone",
+    "is_factory",
     "linear_head",
     "mlp_head",
     "near_backbones",

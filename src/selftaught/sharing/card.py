@@ -5,7 +5,7 @@ from typing import Any
 import timm
 from huggingface_hub import ModelCard, ModelCardData
 
-from selftaught.networks import Preprocessing
+from selftaught.networks import Preprocessing, is_factory
 from selftaught.sharing.history import SCORES, SIGNALS, verdict
 
 CODE = "```python\n{}```\n"
@@ -90,7 +90,7 @@ def _value(name: str, row: dict[str, float]) -> str:
 
 
 def _own_use(description: dict[str, Any]) -> str:
-    own = ", backbone=module" if description["own_backbone"] else ""
+    own = ", backbone=module" if description["own_backbone"] or is_factory(description["backbone"]) else ""
     return CODE.format(
         "from selftaught import Embedder\n\n"
         f'model = Embedder.load("folder or user/name"{own})\n'

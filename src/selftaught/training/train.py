@@ -85,9 +85,10 @@ def train(
             (default with ``labeled``).
         method: "stml" (default), another of :data:`selftaught.learners.METHODS`, one of another package, or a subclass
             of :class:`selftaught.learners.Learner` of your own.
-        backbone: "auto", "small", "googlenet", "bn_inception", "torchvision.NAME", any timm name, or a module of your
-            own that maps normalized images n×3×H×W to a feature map or a vector. Its weights count as pretrained, so
-            its batch norm is frozen unless ``freeze_batch_norm=False``.
+        backbone: "auto", "small", "googlenet", "bn_inception", "torchvision.NAME", any timm name,
+            "package.module:function", which is imported and returns a module, or a module of your own that maps
+            normalized images n×3×H×W to a feature map or a vector. Its weights count as pretrained, so its batch norm
+            is frozen unless ``freeze_batch_norm=False``.
         preprocessing: what a module of your own expects of its input.
         eval: a folder of class folders to measure on after every epoch; never used for training. Or a data set of the
             paper: its test split.
