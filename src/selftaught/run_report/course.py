@@ -135,8 +135,8 @@ def explain_scores(course: Course) -> str:
         )
     if course.queries:
         told += (
-            f"\n\nThe other numbers are measured on {course.queries:,} labeled photos that were not trained on. ± is "
-            "twice their standard error: a difference within it may be chance."
+            f"\n\nScores are measured on {course.queries:,} labeled photos that were not trained on. ± is twice their "
+            "standard error: a difference within it may be chance."
         )
     return told.strip()
 
