@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from trees import make_cars, make_compcars, make_cub, make_nabirds, make_parts, make_sop, touch
 
-from selftaught.data import BENCHMARKS, check_benchmark, find_benchmark, read_benchmark
+from selftaught.data import BENCHMARKS, check_benchmark, find_benchmark, first_classes, read_benchmark
 from selftaught.errors import SelftaughtError, UsageError
 
 MAKERS: dict[str, Callable[[Path], Path]] = {
@@ -92,6 +92,24 @@ def test_the_halves_share_no_class_and_make_up_the_training_classes(name: str, t
     assert set(first.labels()) | set(second.labels()) == set(train.labels())
     assert len(set(first.labels())) == len(set(train.labels())) // 2
     assert sorted(first.files + second.files) == sorted(train.files)
+
+
+@pytest.mark.parametrize(
+    ("classes", "percent", "first"), [(100, 10, 10), (98, 25, 24), (98, 50, 49), (8, 10, 2), (3, 50, 1)]
+)
+def test_a_share_of_the_classes_is_rounded_down_to_two_at_least(classes: int, percent: int, first: int) -> None:
+    assert first_classes(classes, percent) == first
+
+
+def test_a_tenth_and_the_rest_make_up_the_training_classes(tmp_path: Path) -> None:
+    for label in range(30):
+        for part in ("train", "test"):
+            (tmp_path / part / f"{label:02d}").mkdir(parents=True)
+            (tmp_path / part / f"{label:02d}" / "a.jpg").touch()
+    tenth, rest, quarter = (read_benchmark("folder", tmp_path, f"train-{part}") for part in ("a10", "b10", "a25"))
+    assert tenth.labels() == ("00", "01", "02")
+    assert rest.labels() == tuple(f"{label:02d}" for label in range(3, 30))
+    assert quarter.labels() == tuple(f"{label:02d}" for label in range(7))
 
 
 @pytest.mark.parametrize("name", MAKERS)

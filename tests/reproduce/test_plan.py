@@ -97,6 +97,18 @@ def test_a_folder_of_ones_own_is_counted_and_halved(tmp_path: Path) -> None:
     assert semi.work == 9 * 6 + 9 * 12, "a supervised stage of as many epochs, then all images"
 
 
+def test_shares_of_labeled_classes_are_parts_of_the_training_images(tmp_path: Path) -> None:
+    data = parted(tmp_path / "mine")
+    none, tenth, all_labels = plan("shares", data, tmp_path / "out", "stml-0", "slade-10", "ms-100", epochs=9)
+    assert none.arguments["images"] == all_labels.arguments["images"] == f"folder:{data}"
+    assert tenth.arguments["labeled"] == f"folder:{data}:train-a10"
+    assert tenth.arguments["unlabeled"] == f"folder:{data}:train-b10"
+    table = quick_table(find_table("shares"))
+    assert len(table.rows) == len(find_table("shares").rows), "shares differ"
+    jobs = {job.row.name: job for job in make_jobs(Request(table, table.rows, data, tmp_path / "q", quick=Quick()))}
+    assert jobs["ms-25"].work == jobs["ms-50"].work // 2
+
+
 def test_the_semi_supervised_table_pairs_the_data_sets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(inputs, "find_benchmark", lambda name, data: data / name)
     sources = image_sources("both", "cars", tmp_path, tmp_path)

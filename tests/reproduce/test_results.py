@@ -220,6 +220,19 @@ def test_a_command_without_options_changes_no_setting(tmp_path: Path) -> None:
     assert differences(request_for("semi", tmp_path, "stml-swav", epochs=9))["supervised_epochs"]["here"] == [9]
 
 
+def test_shares_are_drawn_with_the_points_there_are(tmp_path: Path) -> None:
+    request = request_for("shares", tmp_path)
+    write_results(request, [], "cpu")
+    nothing = (tmp_path / "shares.png").read_bytes()
+    for name in ("stml-0", "stml-10", "ms-10", "ms-100"):
+        for seed in (0, 1):
+            write_run(run_folder(tmp_path, name, "folder", seed), seed)
+    write_results(request, make_jobs(request), "cpu")
+    with Image.open(tmp_path / "shares.png") as picture:
+        assert picture.size == (1050, 600)
+    assert (tmp_path / "shares.png").read_bytes() != nothing
+
+
 def test_sensitivity_is_drawn_and_written_down(tmp_path: Path) -> None:
     request = request_for("sensitivity", tmp_path)
     for name in ("default", "k-4", "k-20", "sigma-0.5"):

@@ -381,7 +381,7 @@ def figures(
 @app.command()
 def reproduce(
     table: Annotated[
-        str, typer.Argument(help="table1, scratch, ablation, ssl, semi, sensitivity, or methods (our own comparison).")
+        str, typer.Argument(help="table1, scratch, ablation, ssl, semi, sensitivity, or of our own: methods, shares.")
     ],
     rows: Annotated[
         list[str] | None,

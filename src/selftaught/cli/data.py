@@ -20,7 +20,7 @@ def list_benchmarks() -> None:
     for benchmark in BENCHMARKS.values():
         table.add_row(benchmark.name, benchmark.title, benchmark.origin)
     Console(soft_wrap=True).print(table)
-    print("Give one as NAME:ROOT or NAME:ROOT:SPLIT, with split train, test, all, train-a or train-b.")
+    print("Give one as NAME:ROOT or NAME:ROOT:SPLIT, with split train, test, all, train-a or train-b, train-a10 …")
 
 
 @app.command()

@@ -9,6 +9,7 @@ from selftaught.data.benchmarks import (
     benchmark_of,
     check_benchmark,
     find_benchmark,
+    first_classes,
     read_benchmark,
 )
 from selftaught.data.cache_space import (
@@ -85,6 +86,7 @@ __all__ = [
     "find_same_bytes",
     "find_same_files",
     "fingerprint",
+    "first_classes",
     "from_array",
     "identity",
     "in_batches",

@@ -34,11 +34,11 @@ def needed_benchmarks(uses: Uses, dataset: str) -> tuple[str, ...]:
     return (dataset, PARTNERS[dataset]) if uses == "both" else (dataset,)
 
 
-def image_sources(uses: Uses, dataset: str, data: Path, out: Path) -> dict[str, str]:
+def image_sources(uses: Uses, dataset: str, data: Path, out: Path, share: int = 50) -> dict[str, str]:
     """The arguments of ``train`` that name images."""
     if dataset in (FOLDER, EMBEDDED):
         everything = f"folder:{out / PHOTOS if dataset == EMBEDDED else _parted(data)}"
-        labeled, unlabeled = f"{everything}:train-a", f"{everything}:train-b"
+        labeled, unlabeled = (f"{everything}:train-{part}{'' if share == 50 else share}" for part in "ab")
     else:
         everything = labeled = benchmark_source(dataset, data)
         unlabeled = benchmark_source(PARTNERS[dataset], data) if uses == "both" else ""

@@ -75,8 +75,8 @@ def _job(request: Request, row: Row, dataset: str, seed: int) -> Job:
             benchmark_source(name, request.data)
     if not missing:
         with _noted(missing):
-            settings |= image_sources(row.uses, dataset, request.data, request.out)
-            counts = count_images(settings) if request.quick is None else request.quick.counts(row.uses)
+            settings |= image_sources(row.uses, dataset, request.data, request.out, row.share)
+            counts = count_images(settings) if request.quick is None else request.quick.counts(row.uses, row.share)
     folder = run_folder(request.out, row.name, dataset, seed)
     work = 0 if missing else _work(whole, counts)
     return Job(row, dataset, seed, folder, {**settings, "seed": seed}, whole.backbone, work, tuple(missing))

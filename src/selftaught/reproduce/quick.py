@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from selftaught.data import make_products
+from selftaught.data import first_classes, make_products
 from selftaught.learners import METHODS, has_setting
 from selftaught.reproduce.table import Row, Table, Uses
 
@@ -30,12 +30,12 @@ class Quick:
         """Photos to train on."""
         return self.products // 2 * self.photos
 
-    def counts(self, uses: Uses) -> dict[str, int]:
+    def counts(self, uses: Uses, share: int = 50) -> dict[str, int]:
         """How many photos each source of ``train`` has."""
-        half = self.products // 2 // 2 * self.photos
+        labeled = first_classes(self.products // 2, share) * self.photos
         if uses == "both":
-            return {"labeled": half, "unlabeled": self.images - half}
-        return {"images": self.images if uses == "train" else half}
+            return {"labeled": labeled, "unlabeled": self.images - labeled}
+        return {"images": self.images if uses == "train" else labeled}
 
     def settings(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """A row's settings, and around them what suits few small photos."""
@@ -101,7 +101,7 @@ def quick_name(table: Table, name: str) -> str:
 def _alike(row: Row) -> str:
     """What a row does on the embedded data; rows with the same are one."""
     assert row.settings is not None
-    return repr((Quick().settings(row.settings), row.uses))
+    return repr((Quick().settings(row.settings), row.uses, row.share))
 
 
 def _with_size(row: Row) -> Row:

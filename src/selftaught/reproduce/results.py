@@ -15,6 +15,7 @@ from selftaught.reproduce.plan import Job
 from selftaught.reproduce.provenance import command, device_name, differences, epochs, versions
 from selftaught.reproduce.request import Request
 from selftaught.reproduce.sensitivity import write_sensitivity
+from selftaught.reproduce.shares import SHARES, write_shares
 from selftaught.reproduce.text import markdown
 
 JSON, MARKDOWN = "results.json", "results.md"
@@ -49,6 +50,8 @@ def write_results(request: Request, jobs: Sequence[Job], device: str) -> None:
     write_atomically(request.out / MARKDOWN, markdown(request.table, cells, facts, notes))
     if request.table.name == SENSITIVITY.name:
         write_sensitivity(request.table, cells, request.out)
+    if request.table.name == SHARES.name:
+        write_shares(cells, next(iter(request.table.columns)), request.out)
 
 
 def _plain(scores: Mapping[str, Mapping[str, Cell]]) -> dict[str, Any]:

@@ -28,6 +28,8 @@ class Row:
     """What training is told beside images, seed and device."""
     weights: Literal["auto", "none", "swav"] = "auto"
     uses: Uses = "train"
+    share: int = 50
+    """Percent of the training classes that count as labeled, where some do not."""
     why: str = ""
     """Why only the paper's numbers are there, as the end of a sentence."""
     source: str = ""

@@ -7,6 +7,7 @@ from selftaught import learners
 from selftaught.errors import UsageError, unknown
 from selftaught.reproduce.analysis import ABLATION, REMOVALS, SENSITIVITY
 from selftaught.reproduce.semi import SEMI
+from selftaught.reproduce.shares import SHARES
 from selftaught.reproduce.table import FOLDER, Row, Table, Uses
 from selftaught.reproduce.unsupervised import SCRATCH, SSL, TABLE1
 
@@ -56,7 +57,7 @@ METHODS = Table(
     "With the labels of half of the classes, the first row is the supervised stage alone; the others go on from there.",
 )  # fmt: skip
 
-TABLES = {table.name: table for table in (TABLE1, SCRATCH, ABLATION, SSL, SEMI, SENSITIVITY, METHODS)}
+TABLES = {table.name: table for table in (TABLE1, SCRATCH, ABLATION, SSL, SEMI, SENSITIVITY, METHODS, SHARES)}
 
 
 def find_table(name: str) -> Table:

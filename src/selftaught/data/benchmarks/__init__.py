@@ -1,7 +1,7 @@
 """The data sets of the paper, as their official archives have them."""
 
 from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed
-from selftaught.data.benchmarks.reading import SPLITS, SplitCheck, check_benchmark, read_benchmark
+from selftaught.data.benchmarks.reading import SPLITS, SplitCheck, check_benchmark, first_classes, read_benchmark
 from selftaught.data.benchmarks.registry import BENCHMARKS, benchmark_of, find_benchmark
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "benchmark_of",
     "check_benchmark",
     "find_benchmark",
+    "first_classes",
     "read_benchmark",
 ]

@@ -10,7 +10,9 @@ from selftaught.data.benchmarks.registry import benchmark_of, locate
 from selftaught.data.folder import ImageFolder
 from selftaught.errors import SelftaughtError, UsageError, printable, unknown
 
-SPLITS = ("train", "test", "all", "train-a", "train-b")
+SHARES = (10, 25)
+"""Percent of the training classes that there are parts of, beside halves."""
+SPLITS = ("train", "test", "all", "train-a", "train-b", *(f"train-{part}{share}" for share in SHARES for part in "ab"))
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ def read_benchmark(name: str, root: str | os.PathLike[str], split: str | None = 
     """The images of a split with their labels, from the benchmark's own index files.
 
     ``root``: the folder the archive unpacks to, or the one around it. ``split``: train, test, all, or train-a and
-    train-b, the first and second half of the training classes; None for what the paper trains on.
+    train-b, the first and second half of the training classes; train-a10 and train-b10, the first tenth of them and the
+    rest, and so on; None for what the paper trains on.
     """
     benchmark = benchmark_of(name)
     split = split or benchmark.training
@@ -93,14 +96,19 @@ def choose(listed: Sequence[Listed], split: str) -> list[Listed]:
     """The images of a split, in the order of the index."""
     if split == "all":
         return list(listed)
-    part, _, half = split.partition("-")
+    part, _, side = split.partition("-")
     images = [image for image in listed if image.part == part]
-    if not half:
+    if not side:
         return images
     classes = sorted({image.label for image in images})
-    middle = len(classes) // 2
-    kept = set(classes[:middle] if half == "a" else classes[middle:])
+    first = first_classes(len(classes), int(side[1:] or 50))
+    kept = set(classes[:first] if side[0] == "a" else classes[first:])
     return [image for image in images if image.label in kept]
+
+
+def first_classes(classes: int, percent: int) -> int:
+    """How many classes the first part has: so many percent, rounded down, and two where that is less than a half."""
+    return max(classes * percent // 100, min(2, classes // 2))
 
 
 def missing_files(place: Path, files: Iterable[str]) -> list[str]:
