@@ -5,7 +5,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +29,7 @@ from selftaught.run_folder import (
     has_begun,
     is_finished,
     read_record,
+    write_record,
 )
 from selftaught.training.checkpoint import Checkpoint, TrainState, load_checkpoint, read_checkpoint, save_checkpoint
 from selftaught.training.feature_file import BLOCK, FeatureFile
@@ -122,15 +123,48 @@ def test_a_damaged_record_is_refused_or_read_as_what_it_says(folder: Path) -> No
             assert asdict(read_record(folder)).keys() == asdict(whole).keys()
 
 
+def test_a_record_holds_each_setting_once_and_comes_back_as_it_was(run: Path, tmp_path: Path) -> None:
+    saved = json.loads((run / SETTINGS).read_text())
+    assert saved["settings"]["batch_size"] == 8
+    assert saved["asked"] == {"cache_side": None, "compile": None, "freeze_batch_norm": None}, (
+        "what was left open, and nothing that was not"
+    )
+    assert saved["reasons"].keys() >= saved["asked"].keys()
+    assert not saved["settings"].keys() & saved.keys() - {"eval"}
+    record = read_record(run)
+    assert (record.requested.cache_side, record.settings and record.settings.cache_side) == (None, 96)
+    assert {choice.name: choice.value for choice in record.choices}["crop"] == 64
+    for one in (record, replace(record, settings=None, preprocessing=None, choices=(), backbone=None, pretrained=None)):
+        write_record(tmp_path, one)
+        assert read_record(tmp_path) == one
+
+
+def test_a_record_from_before_settings_were_held_once_is_read(folder: Path) -> None:
+    record = read_record(folder)
+    (folder / SETTINGS).write_text(json.dumps(asdict(record)))
+    assert read_record(folder) == record
+
+
 def test_every_value_of_a_record_that_is_of_the_wrong_kind_or_missing_is_refused(folder: Path) -> None:
     file = folder / SETTINGS
     saved = json.loads(file.read_text())
-    needed = {"requested", "images", "labeled", "unlabeled", "eval", "own_backbone", "allow_skipped", "tensorboard"}
+    needed = {
+        "settings",
+        "asked",
+        "reasons",
+        "images",
+        "labeled",
+        "unlabeled",
+        "eval",
+        "own_backbone",
+        "allow_skipped",
+        "tensorboard",
+    }
     for name in needed:
         file.write_text(json.dumps({key: value for key, value in saved.items() if key != name}))
         assert refused(lambda: read_record(folder), file), name
     cases: list[tuple[str | None, str]] = [
-        (part, name) for part in ("requested", "preprocessing") for name in saved[part]
+        (part, name) for part in ("settings", "asked", "preprocessing") for name in saved[part]
     ]
     cases += [(None, name) for name in saved]
     refusals = 0

@@ -108,7 +108,13 @@ def create_run(run: Path, record: RunRecord) -> Iterator[None]:
 
 
 def write_record(run: Path, record: RunRecord) -> None:
-    write_atomically(run / SETTINGS, json.dumps(asdict(record), indent=2) + "\n")
+    """Write a record with each setting once: as chosen, and beside that only what was asked for otherwise, or why."""
+    content = asdict(record)
+    asked, chosen = content.pop("requested"), content["settings"]
+    content["asked"] = {name: value for name, value in asked.items() if chosen is None or chosen[name] != value}
+    content["reasons"] = {choice["name"]: choice["reason"] for choice in content.pop("choices")}
+    del content["backbone"]
+    write_atomically(run / SETTINGS, json.dumps(content, indent=2) + "\n")
 
 
 def read_record(run: Path) -> RunRecord:
@@ -121,9 +127,7 @@ def read_record(run: Path) -> RunRecord:
     text = read_file(file).decode("utf-8", "surrogateescape")
     try:
         saved = json.loads(text)
-        known = {field.name for field in fields(RunRecord)}
-        values = {name: value for name, value in saved.items() if name in known}
-        record = RunRecord(**values | {name: read(values.get(name)) for name, read in _READERS.items()})
+        record = _read_content(saved)
         if (run / CHECKPOINT).exists() and None in (record.backbone, record.preprocessing, record.pretrained):
             raise ValueError("it does not name the backbone of the checkpoint")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
@@ -158,15 +162,21 @@ def has_begun(run: Path) -> bool:
     return any((folder / name).exists() for folder in (run, run / SUPERVISED) for name in (CHECKPOINT, FEATURES))
 
 
-def _read_settings(saved: Any) -> Settings:
-    if not isinstance(saved, Mapping):
-        raise ValueError(f"the settings are {saved!r}")
-    return load_settings(saved)
-
-
-_READERS: Mapping[str, Any] = {
-    "requested": _read_settings,
-    "settings": lambda saved: None if saved is None else _read_settings(saved),
-    "preprocessing": lambda saved: None if saved is None else Preprocessing(**saved),
-    "choices": lambda saved: tuple(Choice(**choice) for choice in saved or ()),
-}
+def _read_content(saved: Mapping[str, Any]) -> RunRecord:
+    if "requested" in saved:  # as it was written before each setting was held once
+        reasons = {choice["name"]: choice["reason"] for choice in saved["choices"]}
+        saved = {**saved, "asked": saved["requested"], "reasons": reasons}
+    known = {field.name for field in fields(RunRecord)} - {"requested", "choices", "backbone"}
+    values = {name: value for name, value in saved.items() if name in known}
+    chosen, asked, inputs = saved["settings"], saved["asked"], saved["preprocessing"]
+    if not isinstance(chosen, Mapping | None) or not isinstance(asked, Mapping):
+        raise ValueError(f"the settings are {chosen!r} and {asked!r}")
+    settings = None if chosen is None else load_settings(chosen)
+    values["preprocessing"] = preprocessing = None if inputs is None else Preprocessing(**inputs)
+    seen = vars(settings) | {"crop": preprocessing and preprocessing.size} if settings else {}
+    return RunRecord(
+        load_settings({**(chosen or {}), **asked}),
+        **values | {"settings": settings},
+        choices=tuple(Choice(name, seen.get(name), str(reason)) for name, reason in saved["reasons"].items()),
+        backbone=None if settings is None else settings.backbone,
+    )

@@ -160,8 +160,6 @@ def test_the_verdict_says_in_words_whether_training_was_worth_it() -> None:
 
 
 def test_momentum_epochs_and_size_are_chosen_by_the_run(best_run: Path) -> None:
-    choices = {
-        choice["name"]: choice["value"] for choice in json.loads((best_run / "settings.json").read_text())["choices"]
-    }
+    choices = json.loads((best_run / "settings.json").read_text())["settings"]
     assert choices["momentum"] == 0.998
     assert choices["use_size"] == 41

@@ -93,7 +93,7 @@ def test_epochs_that_are_done_already_are_no_end_to_go_on_to(finished: Path) -> 
 def test_an_automatic_momentum_is_that_of_the_added_steps(finished: Path) -> None:
     file = finished / "settings.json"
     record = json.loads(file.read_text())
-    record["requested"]["momentum"] = None
+    record["asked"]["momentum"] = None
     file.write_text(json.dumps(record))
     record = begin_leg(finished, read_record(finished), {"epochs": 1002})
     chosen, _ = resolve(record.requested, 24, build_backbone("small"), torch.device("cpu"), record.leg)

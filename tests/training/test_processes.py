@@ -100,7 +100,7 @@ def test_stopped_or_killed_in_one_process_all_end_and_any_number_of_processes_ca
     assert own_lines(error) == [gone]
 
     saved = json.loads((copy / "settings.json").read_text())
-    saved["requested"]["epochs"] = epochs + 2
+    saved["asked"]["epochs"] = epochs + 2
     (copy / "settings.json").write_text(json.dumps(saved))
     train(resume=copy, quiet=True)
     assert_alike(metrics(run)[: epochs + 2], metrics(copy))

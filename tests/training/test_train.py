@@ -53,7 +53,7 @@ def test_a_run_folder_holds_model_settings_metrics_and_curves(run: Path) -> None
     assert (description["backbone"], description["dim"], description["metric"]) == ("small", 8, "euclidean")
     assert description["preprocessing"]["size"] == 64
     saved = json.loads((run / "settings.json").read_text())
-    assert all(choice["reason"] for choice in saved["choices"])
+    assert all(saved["reasons"].values())
     with Image.open(run / "curves.png") as picture:
         assert picture.width > 500
 
