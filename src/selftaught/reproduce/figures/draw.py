@@ -133,7 +133,16 @@ def _observe_all(
     steps = {e: cost(len(gallery), last.settings, vectors=e in shown_epochs, teacher=teacher) for e in epochs}
     p = last.preprocessing
     reader = FileReader(
-        Views(p.size, p.use_resize, p.squash, last.settings.crop_scale, p.use_size), _workers(len(gallery))
+        Views(
+            p.size,
+            p.use_resize,
+            p.squash,
+            last.settings.crop_scale,
+            p.use_size,
+            last.settings.color,
+            last.settings.crop_shape,
+        ),
+        _workers(len(gallery)),
     )
     try:
         with reporter.work("embedding images with the networks of each epoch", sum(steps.values())) as tell:
