@@ -66,3 +66,16 @@ def test_batches_follow_the_settings() -> None:
     assert ((plan[:, 0::2] - plan[:, 1::2]).abs() == 1).all(), "each query stands beside its nearest image"
     random = learner(batches="random").batches(embeddings, torch.Generator().manual_seed(0))
     assert sorted(random.flatten().tolist()) == list(range(12))
+
+
+def test_a_centered_teacher_is_compared_without_what_all_its_embeddings_share() -> None:
+    plain, centered = learner(sigma=1.0), learner(sigma=1.0, center=True)
+    with torch.no_grad():
+        embeddings = plain.embed(batch()[0])
+    ids = batch()[1]
+    shifted = {**embeddings, "teacher": embeddings["teacher"] - embeddings["teacher"].mean(0)}
+    far = {**embeddings, "teacher": embeddings["teacher"] + 7}
+    assert plain.loss(embeddings, ids)["loss"] != centered.loss(embeddings, ids)["loss"]
+    for name, loss in plain.loss(shifted, ids).items():
+        torch.testing.assert_close(centered.loss(embeddings, ids)[name], loss)
+        torch.testing.assert_close(centered.loss(far, ids)[name], loss, rtol=1e-3, atol=1e-4)

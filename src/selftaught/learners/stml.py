@@ -42,6 +42,8 @@ class STMLSettings(Settings):
     """Let j = i take part in Eq. 2 (the authors' code) or not (the paper)."""
     group_views: bool = True
     """Rows of one image are nearest to each other in Eq. 6 (the authors' code), or only if they are (the paper)."""
+    center: bool = False
+    """Take the mean of the batch off the teacher's embeddings before they are compared (ours; docs/best.md)."""
     batches: Literal["neighbors", "random"] = "neighbors"
     similarity: Similarity = "contextualized"
     distill: bool = True
@@ -59,6 +61,7 @@ class STML(Learner):
     def __init__(self, encoder: Encoder, settings: STMLSettings, images: int = 0) -> None:
         super().__init__(encoder, settings, images)
         self.neighbors = settings.neighbors
+        self.center = settings.center
         self.kind_of_batches = settings.batches
         self.kind_of_search = settings.search
         self.update_before_step = settings.teacher_update == "before_step"
@@ -96,6 +99,9 @@ class STML(Learner):
 
     def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
         """Steps 2 and 3."""
+        if self.center:
+            teacher = embeddings["teacher"].float()
+            embeddings = {**embeddings, "teacher": teacher - teacher.mean(0)}
         return dict(zip(self.loss_names, self.criterion(**embeddings, ids=ids), strict=True))
 
     def start_from(self, network: Mapping[str, Tensor]) -> None:

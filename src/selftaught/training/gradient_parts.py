@@ -92,8 +92,9 @@ def bytes_per_view(encoder: Encoder, bfloat16: bool = False) -> int:
 def free_memory(device: torch.device) -> int | None:
     """Bytes that can still be used on a device; None if that is not known."""
     if device.type == "cuda":
-        left, whole = torch.cuda.mem_get_info(device)
-        allowed = torch.cuda.get_per_process_memory_fraction(device) * whole - torch.cuda.memory_reserved(device)
+        number = torch.cuda.current_device() if device.index is None else device.index
+        left, whole = torch.cuda.mem_get_info(number)
+        allowed = torch.cuda.get_per_process_memory_fraction(number) * whole - torch.cuda.memory_reserved(number)
         return int(min(left, allowed))
     free = None
     with suppress(OSError, ValueError, IndexError):
