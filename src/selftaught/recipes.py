@@ -40,8 +40,9 @@ class Settings:
     """
 
     recipe: str = "official"
+    """The name of the combination of settings that these are changes of."""
     method: str = "stml"
-    """The name of the method of learning; see :data:`selftaught.learners.METHODS`."""
+    """The name of the method of learning (docs/methods.md)."""
     backbone: str = "auto"
     """"auto", "small", "googlenet", "bn_inception", "torchvision.NAME", any timm name, or "package.module:function"."""
     weights: str = "auto"
@@ -49,8 +50,9 @@ class Settings:
     dim: Count = 512
     """Size of the embedding."""
     epochs: Annotated[int | None, Within(0)] = 90
+    """Passes over the images; "auto" is 30, fewer without a GPU or for very many images."""
     batch_size: MaybeCount = None
-    """Images in a batch; each is seen in two views."""
+    """Images in a batch; each is seen in two views. "auto" is 120, fewer for small folders."""
     rows_at_once: MaybeCount = None
     """Views that go through the network at once, if that must not be all of a batch: less memory, a quarter more time,
     the same gradient. Needs STML and frozen batch norm."""
@@ -58,19 +60,24 @@ class Settings:
     """Images per query in a batch, the query included; k of the contextual similarity is twice that. In methods with
     classes or clusters: images of each in a batch."""
     lr: Positive = 1e-4
+    """Learning rate of the backbone, at the start."""
     head_lr: Positive = 1e-4
+    """Learning rate of the heads, at the start."""
     weight_decay: Annotated[float, Within(0)] = 1e-2
+    """Decoupled weight decay of the optimizer, AdamP."""
     schedule: Literal["cosine", "constant"] = "cosine"
+    """Whether learning rates fall to 0 from epoch to epoch, in half a cosine, or stay as they are."""
     deliver: Literal["f", "whitened"] = "f"
     """The finished model: the head f as it was trained (the paper), or the widest trained head half-whitened to ``dim``
     dimensions on the training images and compared by cosine; the backbone as it was is served where that is better."""
     use_scale: Positive = 1.0
     """The size at which the finished model sees images, in units of the crop that it is trained with."""
     use_size: MaybeCount = None
-    """The same in pixels."""
+    """The same in pixels; "auto" follows use_scale."""
     supervised_epochs: Count = 30
     """Epochs of the supervised stage, in semi-supervised training."""
     freeze_batch_norm: bool | None = None
+    """Leave statistics, scale and shift of batch norm as they are; "auto" does so where weights are pretrained."""
     crop_scale: tuple[float, float] = (0.16, 1.0)
     """Area of a random crop, as a range of fractions of the image."""
     crop_shape: Literal["random", "image"] = "random"
@@ -78,8 +85,11 @@ class Settings:
     color: Annotated[float, Within(0, 2)] = 0.0
     """How much the colors of random views are changed: 0 not at all, as in the paper; 1 as is usual elsewhere."""
     seed: Annotated[int, Within(0, 2**63 - 1)] = 0
+    """Of all that is drawn: equal seeds give equal runs on a CPU."""
     device: str = "auto"
+    """"auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps"."""
     precision: Literal["auto", "32-true", "bf16-mixed"] = "auto"
+    """Of networks in training; "auto" is bfloat16 where that is faster. Similarity and losses are in float32."""
     compile: bool | None = None
     """Compile networks and loss, which makes a step faster and the start slower."""
     input: Literal["cache", "files"] = "cache"
@@ -91,7 +101,7 @@ class Settings:
     search: Literal["auto", "exact", "approximate"] = "auto"
     """How neighbors for batches are found; "auto" is exact, except for collections that are too large for it."""
     workers: Annotated[int | None, Within(0)] = None
-    """Processes that read images."""
+    """Processes that read images; "auto" is one for each core, 16 at most."""
     eval_every: Count = 1
     """Measure on the labeled images after every so many epochs, and after the last."""
     snapshots: Annotated[int, Within(0)] = 0
@@ -151,10 +161,10 @@ authors ran on CUB and Cars, "paper" what the text says, "sop" their settings fo
 
 def parse_value(name: str, text: str, kind: Any) -> Any:
     """The value of a setting from a word on a command line."""
-    bare = _bare(kind)
+    bare = bare_kind(kind)
     if text.lower() == "auto" and type(None) in typing.get_args(bare):
         return None
-    for option in _options(bare):
+    for option in kind_options(bare):
         try:
             if option is bool:
                 return {"true": True, "yes": True, "false": False, "no": False}[text.lower()]
@@ -170,10 +180,10 @@ def parse_value(name: str, text: str, kind: Any) -> Any:
 
 def _check(name: str, value: Any, kind: Any) -> None:
     """An error in one sentence for a value of the wrong type or outside its range."""
-    bare = _bare(kind)
+    bare = bare_kind(kind)
     if value is None and type(None) in typing.get_args(bare):
         return
-    for option in _options(bare):
+    for option in kind_options(bare):
         if typing.get_origin(option) is Literal:
             if value not in typing.get_args(option):
                 raise unknown(name, str(value), typing.get_args(option))
@@ -200,15 +210,15 @@ def _check_batch_size(size: int, neighbors: int) -> None:
         raise UsageError(f"batch_size {size} is no multiple of neighbors {neighbors}: give {low} or {low + neighbors}")
 
 
-def _bare(kind: Any) -> Any:
+def bare_kind(kind: Any) -> Any:
     return typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
 
 
-def _options(kind: Any) -> list[Any]:
+def kind_options(kind: Any) -> list[Any]:
     members = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     return [member for member in members if member is not type(None)]
 
 
 def _words(kind: Any) -> str:
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
-    return " or ".join(names.get(option, "two numbers such as 0.16,1") for option in _options(kind))
+    return " or ".join(names.get(option, "two numbers such as 0.16,1") for option in kind_options(kind))

@@ -33,7 +33,9 @@ def test_what_the_page_shows_runs(
     assert commands
     for line in commands:
         words = shlex.split(line)[1:]
-        words += {"train": QUICK, "advise": ["--backbone", "small"]}.get(words[0], [])
+        if "--resume" not in words:
+            quick = QUICK[2:] if "--from" in words else QUICK
+            words += {"train": quick, "advise": ["--backbone", "small"]}.get(words[0], [])
         code, _, error = call(*words)
         assert code == 0, (line, error)
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):

@@ -1,6 +1,7 @@
 """Methods of learning embeddings, behind one small interface."""
 
 from selftaught.learners.clustering import ClusterSettings
+from selftaught.learners.descriptions import describe_values, setting_descriptions
 from selftaught.learners.kmeans import kmeans as run_kmeans
 from selftaught.learners.learner import VIEWS, Learner
 from selftaught.learners.registry import (
@@ -26,6 +27,7 @@ __all__ = [
     "build_learner",
     "change_settings",
     "describe_settings",
+    "describe_values",
     "find_method",
     "has_setting",
     "load_settings",
@@ -33,5 +35,6 @@ __all__ = [
     "name_method",
     "parse_settings",
     "run_kmeans",
+    "setting_descriptions",
     "settings_for",
 ]

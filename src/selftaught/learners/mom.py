@@ -33,6 +33,7 @@ class MOMSettings(Settings):
     """The settings of MOM."""
 
     margin: Positive = 0.5
+    """By how much, in squared distance, negatives must be farther from their anchor than positives."""
 
 
 @in_full_precision

@@ -28,7 +28,9 @@ class STMLSettings(Settings):
     """The settings of STML: the defaults are the authors' code."""
 
     sigma: Positive = 3.0
+    """σ, the bandwidth of the pairwise similarity (Eq. 5)."""
     delta: Positive = 1.0
+    """δ, the margin of the contrastive loss (Eq. 1)."""
     momentum: Annotated[float | None, Within(0, 1)] = 0.999
     """m of the teacher's moving average (Eq. 4); "auto" is 1 - 1/steps of the whole run, which leaves the teacher a
     third of its start, however long the run is."""
@@ -45,8 +47,11 @@ class STMLSettings(Settings):
     center: bool = False
     """Take the mean of the batch off the teacher's embeddings before they are compared (ours; docs/best.md)."""
     batches: Literal["neighbors", "random"] = "neighbors"
+    """Batches of queries with their nearest neighbors (step 1), or drawn at random (the paper's ablation)."""
     similarity: Similarity = "contextualized"
+    """What is learned from: Eq. 10, or only one of the two that it is the mean of (the paper's ablation)."""
     distill: bool = True
+    """Whether f also learns from g (Eq. 2), or not (the paper's ablation)."""
     relaxed: bool = True
     """Soft labels in Eq. 1, or labels rounded to 0 and 1 (the paper's ablation)."""
 

@@ -2,6 +2,7 @@
 
 from selftaught.training.automatic import resolve, time_per_image
 from selftaught.training.images import list_images
+from selftaught.training.logbook import SIGNALS
 from selftaught.training.model import SLACK, give_verdict
 from selftaught.training.processes import check_device, launched
 from selftaught.training.snapshots import Snapshot, kept, load_snapshot
@@ -9,6 +10,7 @@ from selftaught.training.train import train
 from selftaught.training.unfinished import load_unfinished
 
 __all__ = [
+    "SIGNALS",
     "SLACK",
     "Snapshot",
     "check_device",

@@ -10,10 +10,43 @@ from selftaught.errors import SelftaughtError, UsageError
 from selftaught.files import read_file, write_atomically
 from selftaught.parallel import rank
 from selftaught.report import plot_curves
-from selftaught.run_folder import CURVES, METRICS, START, TIMING
+from selftaught.run_folder import CURVES, METRICS, MODELS, START, TIMING
 from selftaught.training.checkpoint import TrainState
 
 DRAW_INTERVAL = 60.0
+SIGNALS: dict[str, dict[str, str]] = {
+    f"{METRICS}, one line per epoch; {START}, before training": {
+        "epoch": "How many epochs were done.",
+        "lr": "Learning rate of the backbone in the epoch; of the heads, where they alone learn.",
+        "loss": "Mean over the epoch's steps of what is minimized; of STML Eq. 3.",
+        "contrastive": "STML: its part of Eq. 1, for f and g.",
+        "distillation": "STML: its part of Eq. 2.",
+        "metric": "UDML-SS, ABE: the part of the loss on embeddings.",
+        "rotation": "UDML-SS: the part of telling quarter turns apart.",
+        "boosted": "A-BIER: the part of the boosted learners.",
+        "independence": "A-BIER: the part of keeping learners apart.",
+        "divergence": "ABE: the part of keeping learners apart.",
+        "effective_rank": "In how many directions the embeddings of all training images spread: the exponential of "
+        "the entropy of their singular values' shares. Far below its start, training has collapsed.",
+        "view_agreement": "How often, of two random views of an image, the second is nearer to the first than any "
+        "other image is. Near 0, training has collapsed.",
+        "recall@1, recall@2, recall@4, recall@8, recall@10, recall@100": "With --eval: the share of labeled images "
+        "that have one of their own class among so many nearest.",
+        "r_precision": "With --eval: the share of its own class among an image's R nearest, where R are the others of "
+        "its class.",
+        "map@r": "With --eval: the same, with what comes early counting more.",
+    },
+    f"{MODELS}, of the model and of what it is compared with": {
+        "found_again": "How surely the center of an image finds the whole of it among all: the mean of 1/rank. It "
+        "needs no labels, and decides which model is served (docs/best.md).",
+    },
+    f"{TIMING}, one line per epoch": {
+        "seconds": "Of the epoch, with everything.",
+        "step_seconds": "Of its steps alone.",
+        "images_per_second": "Images learned from, by the time of the steps.",
+    },
+}
+"""What a run writes about itself, file by file."""
 
 
 class Logbook:

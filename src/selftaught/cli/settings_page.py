@@ -1,0 +1,83 @@
+"""docs/settings.md: every setting and every signal. ``python -m selftaught.cli.settings_page > docs/settings.md``."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from selftaught.learners import METHODS, describe_values, setting_descriptions
+from selftaught.recipes import RECIPES, Settings, setting_kinds
+from selftaught.training import SIGNALS
+
+HEAD = """# Settings and signals
+
+A setting is given as `--set NAME=VALUE`, many also as an option of their own (`selftaught train --help`); in Python as
+`train(…, NAME=value)`. "auto" (in Python `None`, except where it is among the values) is chosen by the run, which says
+what it chose and why. A run keeps its settings in `settings.json`: `settings` as they are, `asked` those that were left
+open or asked for otherwise, `reasons` why they were chosen.
+
+This page is made from the docstrings of the settings: `python -m selftaught.cli.settings_page > docs/settings.md`."""
+
+
+def make_page() -> str:
+    """The page, from the settings and signals as they are."""
+    parts = [HEAD, "## Of every method", _settings_table(Settings, setting_kinds(Settings))]
+    for methods, kind, names in _own_settings():
+        parts += [f"## Of {methods}", _settings_table(kind, names)]
+    recipes = [
+        (name, ", ".join(f"{key} {_value(value)}" for key, value in changes.items()) or "nothing")
+        for name, changes in RECIPES.items()
+    ]
+    parts += ["## Recipes", "What each changes in the defaults above:", _table(("recipe", "changes"), recipes)]
+    parts.append("## Signals")
+    for file, columns in SIGNALS.items():
+        parts += [f"In {_code(file)}:", _table(("name", "what it is"), columns.items())]
+    return "\n\n".join(parts) + "\n"
+
+
+def _own_settings() -> Iterable[tuple[str, type[Settings], dict[str, Any]]]:
+    """The settings that only some methods have, under the names of these methods."""
+    shared = setting_descriptions(Settings)
+    told: dict[Any, tuple[type[Settings], dict[str, Any], list[str]]] = {}
+    for name, method in METHODS.items():
+        kind = method.learner.settings_class
+        words, kinds = setting_descriptions(kind), setting_kinds(kind)
+        own = tuple(key for key in kinds if words.get(key) != shared.get(key))
+        if own:
+            about = tuple((key, words.get(key), getattr(kind, key)) for key in own)
+            told.setdefault(about, (kind, {key: kinds[key] for key in own}, []))[2].append(name)
+    return [(", ".join(names), kind, kinds) for kind, kinds, names in told.values()]
+
+
+def _settings_table(kind: type[Settings], kinds: Mapping[str, Any]) -> str:
+    words = setting_descriptions(kind)
+    defaults = {field.name: field.default for field in fields(kind)}
+    rows = [(f"`{name}`", describe_values(type_), _value(defaults[name]), words[name]) for name, type_ in kinds.items()]
+    return _table(("name", "values", "default", "what it is"), rows)
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [list(head), *(list(row) for row in rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join(f"| {' | '.join(_markdown(cell) for cell in line)} |" for line in lines)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(_value, value))
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "auto" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _markdown(text: str) -> str:
+    """A docstring's text as Markdown, within a table."""
+    return re.sub(r"(:\w+:)?``?([^`]+)``?", r"`\2`", text).replace("|", "\\|")
+
+
+def _code(text: str) -> str:
+    return re.sub(r"\w+\.jsonl?", lambda found: f"`{found[0]}`", text)
+
+
+if __name__ == "__main__":
+    print(make_page(), end="")

@@ -1,0 +1,59 @@
+"""What each setting is, in words: the docstring below its field."""
+
+import ast
+import inspect
+import textwrap
+import typing
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any, Literal
+
+from selftaught.recipes import Settings, Within, bare_kind, kind_options
+
+
+def setting_descriptions(kind: type[Settings]) -> dict[str, str]:
+    """What the settings of a method are; without those that have no docstring, or whose source is not there."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if issubclass(base, Settings):
+            with suppress(OSError, TypeError, SyntaxError):
+                found |= _docstrings(textwrap.dedent(inspect.getsource(base)))
+    return found
+
+
+def describe_values(kind: Any) -> str:
+    """The values that a setting of a kind may have, in words.
+
+    Example:
+        >>> from typing import Annotated
+        >>> describe_values(Annotated[int | None, Within(1, 9)])
+        'auto, or a whole number from 1 to 9'
+    """
+    bare, words = bare_kind(kind), []
+    if type(None) in typing.get_args(bare):
+        words.append("auto")
+    limits = next((limits for limits in getattr(kind, "__metadata__", ()) if isinstance(limits, Within)), None)
+    for option in kind_options(bare):
+        if typing.get_origin(option) is Literal:
+            words.append(", ".join(map(str, typing.get_args(option))))
+        elif typing.get_origin(option) is tuple:
+            words.append("two numbers, such as 0.16,1")
+        else:
+            name = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}[option]
+            words.append(name + (f" {_range(limits)}" if limits else ""))
+    return ", or ".join(words)
+
+
+def _range(limits: Within) -> str:
+    low = f"above {limits.low:g}" if limits.open else f"from {limits.low:g}"
+    return low if limits.high >= Within(0).high else f"{low} to {limits.high:g}"
+
+
+def _docstrings(source: str) -> dict[str, str]:
+    body = typing.cast(ast.ClassDef, ast.parse(source).body[0]).body
+    found = {}
+    for field, text in pairwise(body):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                found[name] = " ".join(words.split())
+    return found
