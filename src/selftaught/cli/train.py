@@ -58,9 +58,9 @@ def train(
     method: Annotated[
         str | None,
         typer.Option(
-            help="stml; for comparison moco, byol, msf, nce, isif, exemplar, mom, deepcluster, udml-ss, hyperbolic; with "
-            "class folders as labels contrastive, multi-similarity, proxy-anchor, abier, abe; slade (for --labeled). "
-            "(default: stml)"
+            help="stml; for comparison moco, byol, msf, nce, isif, exemplar, mom, deepcluster, udml-ss, hyperbolic; "
+            "with class folders as labels contrastive, multi-similarity, proxy-anchor, abier, abe; "
+            "slade (for --labeled). (default: stml)"
         ),
     ] = None,
     backbone: Annotated[
