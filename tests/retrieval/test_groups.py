@@ -36,3 +36,16 @@ def test_diameter_of_many_rows_is_that_of_all() -> None:
     points = torch.zeros(1500, 2)
     points[3], points[1490] = torch.tensor([3.0, 0.0]), torch.tensor([0.0, 4.0])
     assert diameter(points) == 5
+
+
+def test_neighbors_among_some_rows_are_those_found_in_them_alone() -> None:
+    vectors = torch.randn(60, 5)
+    rows = torch.randperm(60)[:45].sort().values
+    left, alone = find_neighbors(vectors, k=20).among(rows), find_neighbors(vectors[rows], k=5)
+    torch.testing.assert_close(left.distances[:, :5], alone.distances)
+    assert torch.equal(left.indices[:, :5], alone.indices)
+    ends = left.distances == torch.inf
+    assert ends.any()
+    assert torch.equal(left.indices[ends], torch.arange(45)[:, None].expand_as(ends)[ends])
+    few = left.mutual_pairs().under(1.0)
+    assert (few.first < few.second).all()

@@ -60,3 +60,18 @@ def test_few_photos_are_judged_by_known_copies_alone() -> None:
     assert proposal.threshold == KNOWN.median().item()
     assert "too few" in proposal.reason
     assert propose(different(1)).threshold is not None
+
+
+def test_a_few_photos_less_do_not_move_the_threshold_far() -> None:
+    """Where different photos of one thing are about as near as copies are."""
+    generator = torch.Generator().manual_seed(0)
+    things = (2 * torch.randn(50, 12, generator=generator) / 12**0.5).repeat_interleave(8, 0)
+    photos = things + 0.4 * torch.randn(400, 12, generator=generator) / 12**0.5
+    vectors = with_copies(photos, 100, 1, seed=50)
+    thresholds = []
+    for seed in range(6):
+        order = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(seed))
+        threshold = propose(vectors[order[:475].sort().values]).threshold
+        assert threshold is not None
+        thresholds.append(threshold)
+    assert max(thresholds) < 1.6 * min(thresholds)

@@ -35,6 +35,23 @@ class Neighbors:
     distances: Tensor
     indices: Tensor
 
+    def among(self, rows: Tensor) -> "Neighbors":
+        """What is left of them for these rows alone; where fewer are left, a row stands for itself, infinitely far.
+
+        Example:
+            >>> near = find_neighbors(torch.tensor([[0.0], [1.0], [3.0]])).among(torch.tensor([0, 2]))
+            >>> near.indices.tolist(), near.distances.tolist()
+            ([[1, 0], [0, 1]], [[3.0, inf], [3.0, inf]])
+        """
+        place = torch.full((len(self.indices),), -1)
+        place[rows] = torch.arange(len(rows))
+        indices = place[self.indices[rows]]
+        left = indices >= 0
+        order = (~left).long().argsort(dim=1, stable=True)
+        distances = torch.where(left, self.distances[rows], torch.inf).gather(1, order)
+        own = torch.arange(len(rows))[:, None]
+        return Neighbors(distances, torch.where(left, indices, own).gather(1, order))
+
     def mutual_pairs(self) -> Pairs:
         """All pairs of rows of which each is among the neighbors of the other.
 

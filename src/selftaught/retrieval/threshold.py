@@ -2,11 +2,12 @@
 
 import math
 from dataclasses import dataclass
+from statistics import median
 
 import torch
 from torch import Tensor
 
-from selftaught.retrieval.groups import Neighbors, connect, members
+from selftaught.retrieval.groups import Neighbors, Pairs, connect, members
 
 BY_CHANCE = 0.1
 """Of the photos with a neighbor under the threshold, at most this share may be expected to have it by chance."""
@@ -25,6 +26,11 @@ FEWEST = 16
 """Different photos that are needed to tell their distances from those of copies."""
 
 
+SAMPLES, SHARE = 21, 0.9
+"""The threshold is the median over so many samples, each of this share of the photos: where copies and different photos
+overlap, a few photos more or less can move that of one sample far."""
+
+
 @dataclass(frozen=True)
 class Proposal:
     """A threshold, or None where nothing looks like a copy; and why."""
@@ -39,7 +45,7 @@ def propose_threshold(near: Neighbors, known: Tensor) -> Proposal:
     The distance of a photo to its nearest follows about a Weibull distribution, as the smallest of many distances
     does. It is fitted to one photo of each group that is as near as known copies are, so that copies do not pull it
     down, and says how many photos have a neighbor under a threshold by chance. The threshold is the largest at which
-    they are at most a tenth of those that have one.
+    they are at most a tenth of those that have one, the median over samples of the photos.
 
     Args:
         near: the neighbors of all n photos, with exact copies left out.
@@ -50,11 +56,9 @@ def propose_threshold(near: Neighbors, known: Tensor) -> Proposal:
     if n < FEWEST:
         middle = known.median().item()
         return Proposal(middle, f"half of the copies made on purpose are nearer; {n} photos are too few to tell more")
-    threshold = 0.0
-    for apart in known.quantile(torch.tensor(APART)).tolist():
-        different = _to_other_groups(near, apart)
-        if len(different) >= max(FEWEST, n // 2):
-            threshold = max(threshold, _largest(first, different, apart, cap))
+    generator = torch.Generator().manual_seed(0)
+    samples = [torch.randperm(n, generator=generator)[: round(SHARE * n)].sort().values for _ in range(SAMPLES)]
+    threshold = median(_propose(near.among(rows), known, cap) for rows in samples)
     if not threshold:
         middle = known.median().item()
         near_ones = (first <= middle).double().mean().item()
@@ -71,9 +75,20 @@ def propose_threshold(near: Neighbors, known: Tensor) -> Proposal:
     return Proposal(threshold, f"{text}; {share:.0%} of the copies made on purpose are nearer")
 
 
-def _to_other_groups(near: Neighbors, threshold: float) -> Tensor:
-    """For one photo of each group under the threshold, the distance to the nearest photo outside of it."""
-    groups = connect(len(near.indices), near.mutual_pairs().under(threshold))
+def _propose(near: Neighbors, known: Tensor, cap: float) -> float:
+    """The threshold that a collection alone speaks for; 0 if there is none."""
+    pairs, first = near.mutual_pairs(), near.distances[:, :1].flatten()
+    threshold = 0.0
+    for apart in known.quantile(torch.tensor(APART)).tolist():
+        different = _to_other_groups(near, pairs.under(apart))
+        if len(different) >= max(FEWEST, len(first) // 2):
+            threshold = max(threshold, _largest(first, different, apart, cap))
+    return threshold
+
+
+def _to_other_groups(near: Neighbors, pairs: Pairs) -> Tensor:
+    """For one photo of each group that pairs connect, the distance to the nearest photo outside of it."""
+    groups = connect(len(near.indices), pairs)
     others = groups[near.indices] != groups[:, None]
     distance = torch.where(others, near.distances, math.inf).min(1).values
     distance = distance[torch.stack([rows[0] for rows in members(groups, smallest=1)])]
