@@ -8,7 +8,7 @@ from typing import NamedTuple
 SOURCE = Path(__file__).parent.parent / "src" / "selftaught"
 FLOORS = (
     ("errors", "allocator"),
-    ("files", "parallel", "console"),
+    ("files", "parallel", "console", "launched"),
     ("retrieval",),
     ("method", "networks", "data"),
     ("recipes", "report", "named_groups"),

@@ -105,7 +105,7 @@ def test_misuse_exits_with_2_and_names_the_nearest(call: Call, photos: Path, run
         (["train", tmp_path / "missing", "--out", out], "no folder"),
         (["train", photos, "--out", run], "--resume"),
         (["train", "--resume", tmp_path], "no run to resume"),
-        (["train", "--resume", run, "--epochs", "9"], "resumed run"),
+        (["train", "--resume", run, "--lr", "1e-5"], "resumed run"),
         (["evaluate", tmp_path / "missing", photos], "no run"),
         (["evaluate", tmp_path, photos], "no model"),
         (["evaluate", "dinov2", photos], "'vit_base_patch14_dinov2'"),

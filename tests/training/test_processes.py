@@ -17,8 +17,9 @@ import torch
 
 from selftaught import train
 from selftaught.errors import UsageError
+from selftaught.launched import Launched, check_device, launched
 from selftaught.training import processes
-from selftaught.training.processes import Launched, check_device, join_processes, launched
+from selftaught.training.processes import join_processes
 
 OPTIONS: dict[str, Any] = {"backbone": "small", "dim": 8, "batch_size": 9, "neighbors": 3, "schedule": "constant"}
 OPTIONS |= {"workers": 0, "compile": False, "precision": "32-true"}

@@ -16,8 +16,8 @@ from selftaught.data import ImageFolder, Skipped, identity, open_images, skipped
 from selftaught.embedder import BATCH_SIZE, Embedder, choose_device
 from selftaught.errors import ImageError, Interrupted, SelftaughtError, UsageError, printable
 from selftaught.files import lock_output, write_atomically
+from selftaught.launched import check_device, launched
 from selftaught.model_files import DESCRIPTION, write_model
-from selftaught.training import check_device, launched
 from selftaught.vector_log import Known, VectorLog
 from selftaught.vectors import (
     Stamp,

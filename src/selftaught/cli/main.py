@@ -80,7 +80,7 @@ def _check_processes() -> None:
     """Of several processes, all that neither train nor embed would do the same work over and over."""
     if "RANK" not in os.environ or sys.argv[1:2] in (["train"], ["embed"]):
         return
-    from selftaught.training import launched
+    from selftaught.launched import launched
 
     found = launched()
     if found is not None:

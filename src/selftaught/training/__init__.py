@@ -4,7 +4,6 @@ from selftaught.training.automatic import resolve, time_per_image
 from selftaught.training.images import list_images
 from selftaught.training.logbook import SIGNALS
 from selftaught.training.model import SLACK, give_verdict
-from selftaught.training.processes import check_device, launched
 from selftaught.training.snapshots import Snapshot, kept, load_snapshot
 from selftaught.training.train import train
 from selftaught.training.unfinished import load_unfinished
@@ -13,10 +12,8 @@ __all__ = [
     "SIGNALS",
     "SLACK",
     "Snapshot",
-    "check_device",
     "give_verdict",
     "kept",
-    "launched",
     "list_images",
     "load_snapshot",
     "load_unfinished",

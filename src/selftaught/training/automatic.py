@@ -10,6 +10,7 @@ from torch import nn
 from selftaught.console import duration
 from selftaught.data import available_cores
 from selftaught.errors import SelftaughtError, UsageError
+from selftaught.launched import launched
 from selftaught.learners import STML, ClusterSettings, STMLSettings, find_method
 from selftaught.networks import Backbone, Encoder
 from selftaught.parallel import all_gather_list, world
@@ -17,7 +18,6 @@ from selftaught.recipes import Settings
 from selftaught.retrieval import APPROXIMATE_FROM, choose_search, nearest
 from selftaught.run_folder import Choice
 from selftaught.training.gradient_parts import bytes_per_view, free_memory, own_rows, part_size
-from selftaught.training.processes import launched
 
 BATCH_SIZE = 120
 STEPS_PER_EPOCH = 8

@@ -7,7 +7,6 @@ import shlex
 import signal
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from inspect import signature
 from pathlib import Path
@@ -22,10 +21,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from selftaught.console import duration
 from selftaught.errors import EndedElsewhere, Interrupted, SelftaughtError, UsageError, printable
+from selftaught.launched import Launched, launched
 from selftaught.parallel import connection_lost, exit_code, first_says, rank, world
 
-VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""What a launcher tells each process."""
 FABRIC_VARIABLES = ("LT_CLI_USED", "LT_ACCELERATOR", "LT_STRATEGY", "LT_DEVICES", "LT_NUM_NODES", "LT_PRECISION")
 """What ``fabric run`` adds, of which nothing is needed: Fabric would take it for a contradiction to our settings."""
 LONGEST_WAIT = timedelta(hours=2)
@@ -41,29 +39,6 @@ DDP_OPTIONS: dict[str, Any] = {
 }
 
 RESUME = "selftaught train --resume"
-
-
-@dataclass(frozen=True)
-class Launched:
-    """Several processes, as their launcher has started them."""
-
-    processes: int
-    on_this_machine: int
-    machines: int
-    rank: int
-    local_rank: int
-
-
-def launched() -> Launched | None:
-    """The processes that this one was started with; None if it is alone."""
-    if any(name not in os.environ for name in VARIABLES) or int(os.environ["WORLD_SIZE"]) < 2:
-        return None
-    processes = int(os.environ["WORLD_SIZE"])
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
-    machines = -(-processes // here)
-    if here * machines != processes:
-        raise UsageError(f"{processes} processes are not {here} on each machine: start equally many on each")
-    return Launched(processes, here, machines, int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"]))
 
 
 def join_processes() -> None:
@@ -97,25 +72,6 @@ def _check_backend() -> None:
             f"the processes are connected by {printable(backends)} alone, but training also sends what lies in the "
             'memory of CPUs: connect them with init_process_group("cpu:gloo,cuda:nccl")'
         )
-
-
-def check_device(device: torch.device) -> None:
-    """Whether all processes on this machine can work on such a device."""
-    found = launched()
-    if found is None:
-        return
-    if device.index is not None:
-        raise UsageError(
-            f"--device {device} is one device, but there are {found.processes} processes: use --device {device.type}, "
-            "and CUDA_VISIBLE_DEVICES to choose among GPUs"
-        )
-    if device.type == "cuda" and found.on_this_machine > torch.cuda.device_count():
-        raise UsageError(
-            f"{found.on_this_machine} processes are too many for {torch.cuda.device_count()} GPUs: start one for each, "
-            "or use --device cpu"
-        )
-    if device.type not in ("cpu", "cuda"):
-        raise UsageError(f"several processes cannot work on {device.type}: use --device cpu, or one process")
 
 
 def make_fabric(device: torch.device, precision: Any) -> Fabric:

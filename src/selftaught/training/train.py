@@ -16,6 +16,7 @@ from selftaught.data import ReadersEnded, Skipped, View, absolute, check_skipped
 from selftaught.embedder import Embedder, choose_device
 from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError, printable
 from selftaught.files import lock_folder, remove_leftovers, write_atomically
+from selftaught.launched import check_device
 from selftaught.learners import Learner, change_settings, make_settings, name_method
 from selftaught.networks import Preprocessing, is_backbone
 from selftaught.parallel import barrier, rank, run_on_first
@@ -40,7 +41,7 @@ from selftaught.training.legs import CHANGES, begin_leg, describe_rates
 from selftaught.training.logbook import signals_line
 from selftaught.training.loop import Loop
 from selftaught.training.model import has_floor, save_floor, save_model
-from selftaught.training.processes import check_device, ending, join_processes
+from selftaught.training.processes import ending, join_processes
 from selftaught.training.semi_supervised import Stage, plan_stages
 from selftaught.training.start import read_origin
 
