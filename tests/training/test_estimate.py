@@ -16,7 +16,7 @@ from selftaught.training.automatic import Pace, measure_pace
 from selftaught.training.estimate import Estimate, describe_estimate, estimate
 
 CPU = torch.device("cpu")
-LINE = r"about .+ for (\d+) epochs on this cpu device; about .+ of its memory.*; up to .+ of disk for decoded images"
+LINE = r"about .+ for (\d+) epochs? on this cpu device; about .+ of its memory.*; up to .+ of disk for decoded images"
 
 
 def everything(folder: Path) -> dict[str, float]:

@@ -53,7 +53,10 @@ def describe_estimate(found: Estimate, settings: Settings, device: torch.device,
     """An estimate in one line, beside what is free."""
     assert settings.epochs is not None
     most = "at most about" if device.type == "cuda" else "about"  # a few views do not keep a GPU busy
-    told = f"{most} {duration(found.seconds)} for {settings.epochs - done} epochs on this {device.type} device"
+    epochs = settings.epochs - done
+    told = (
+        f"{most} {duration(found.seconds)} for {epochs} epoch{'s' if epochs != 1 else ''} on this {device.type} device"
+    )
     told += f"; about {_size(found.memory)} of its memory{_free(free_memory(device))}"
     if found.disk:
         told += f"; up to {_size(found.disk)} of disk for decoded images{_free(_free_disk())}"
