@@ -122,7 +122,7 @@ def train(
     allow_skipped: AllowSkipped = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to RUN/tensorboard.")] = False,
     report: Annotated[
-        bool, typer.Option(help="At the end, show what was learned on a page, RUN/report.html: a minute more.")
+        bool, typer.Option(help="At the end, show what was learned on a page, RUN/report.html: about a minute more.")
     ] = True,
     dry_run: Annotated[
         bool,

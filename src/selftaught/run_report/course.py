@@ -40,6 +40,11 @@ class Course:
         return (self.run / TRAINED).is_dir()
 
     @property
+    def last(self) -> Row:
+        """What was measured last."""
+        return self.history[-1] if self.history else self.start
+
+    @property
     def queries(self) -> int:
         return len(self.labeled) if self.labeled is not None else 0
 
@@ -93,9 +98,8 @@ def judge(course: Course) -> str:
             noise = 200 * chance(models["models"]["trained"]["recall@1"], course.queries)
             told += f" With {course.queries:,} labeled photos, each of these is known to ± {noise:.1f} points."
         return told
-    last = course.history[-1] if course.history else course.start
-    if "recall@1" in last and "recall@1" in course.start:
-        before, after = course.start["recall@1"], last["recall@1"]
+    if "recall@1" in course.last and "recall@1" in course.start:
+        before, after = course.start["recall@1"], course.last["recall@1"]
         photos = f"Of {course.queries:,} labeled photos" if course.queries else "Of the labeled photos"
         return (
             f"{photos} {after:.1%} have a photo of the same class nearest to them; before training, {before:.1%} had."
@@ -112,8 +116,7 @@ def scores_of(course: Course) -> list[list[str]]:
         rows: dict[str, Row] = dict(course.models["models"])
         served = course.models["floor"] if course.serves_floor else "trained"
     else:
-        last = course.history[-1] if course.history else {}
-        rows, served = {"before training": course.start, "trained": last}, "trained"
+        rows, served = {"before training": course.start, "trained": course.last}, "trained"
     names = [name for name in TITLES if all(name in row for row in rows.values())]
     if not names:
         return []
