@@ -208,13 +208,13 @@ def _commands(course: Course, images: str | None) -> str:
     run = course.run.absolute()
     photos = images or course.record.images or course.record.unlabeled or "PHOTOS"
     query = course.training.path(0) if course.training is not None and images is None else "QUERY.jpg"
-    beside = run.with_name
+    beside, before = run.with_name, ["--before"] if course.record.pretrained else []
     commands = {
         "Find photos like one of them": ["search", run, query, "--in", photos],
         "Make an index, to search often": ["index", run, photos, "--out", beside(f"{run.name}.index")],
         "Find duplicates": ["dedup", run, photos, "--out", beside(f"{run.name}.duplicates")],
         "Group the photos": ["cluster", run, photos, "--out", beside(f"{run.name}.groups")],
-        "Look around on a map of all photos": ["explore", run, photos, "--before", "--open"],
+        "Look around on a map of all photos": ["explore", run, photos, *before, "--open"],
         "Measure it on class folders": ["evaluate", run, course.record.eval or "LABELED"],
         "Use it in other programs": ["export", run, "--onnx", run / "model.onnx"],
         "Make this page anew, with other photos": ["report", run, "PHOTOS"],
