@@ -43,10 +43,16 @@ def test_directions_without_variance_come_out_as_0_instead_of_noise() -> None:
     torch.testing.assert_close(whiten(flat, 11)[:, 6:], torch.zeros(len(flat), 5, dtype=torch.float64))
 
 
-def test_fewer_images_than_features_can_be_whitened() -> None:
-    result = whiten(correlated(n=5), 12)
-    assert result.isfinite().all()
-    assert (result.std(0) > 1e-6).sum() == 4
+def test_few_images_lend_half_as_many_directions_and_other_images_keep_their_distances_in_the_rest() -> None:
+    weight, bias = fit_whitening(correlated(n=10), 12)
+    main, rest = weight[:5], weight[5:]
+    torch.testing.assert_close(rest @ rest.T, torch.eye(7, dtype=torch.float64))  # all that is left of 12
+    assert (main @ rest.T).abs().max() < 1e-10
+    centered = (correlated(n=10) @ weight.T + bias).mean(0)
+    assert centered.abs().max() < 1e-10
+    few, _ = fit_whitening(correlated(n=6), 8)
+    assert few[3:].norm(dim=1).tolist() == pytest.approx([(9 / 5) ** 0.5] * 5)  # 9 directions, in 5 numbers
+    assert torch.equal(few, fit_whitening(correlated(n=6), 8)[0])
 
 
 def test_float32_features_with_a_large_mean_are_whitened_as_exactly_as_float64() -> None:

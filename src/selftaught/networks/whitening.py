@@ -22,6 +22,10 @@ def fit_whitening(features: Tensor, dim: int, alpha: float = 0.5) -> tuple[Tenso
         The weight dim×F and the bias dim, for ``weight @ x + bias``, centered on the features' mean. Rows for
         directions in which the features hardly vary are 0. Give the result length 1 before comparing.
 
+        So few images that they do not span ``dim`` directions tell little of how features of other images vary: only
+        half as many main directions as there are images are used then, and random ones at right angles to them, which
+        keep distances about as they are, for the rest.
+
     Example:
         >>> weight, bias = fit_whitening(torch.randn(100, 16), 8)
         >>> weight.shape, bias.shape
@@ -41,15 +45,25 @@ def fit_whitening(features: Tensor, dim: int, alpha: float = 0.5) -> tuple[Tenso
         centered = block.double() - mean
         covariance.addmm_(centered.T, centered)
     variances, directions = torch.linalg.eigh(covariance / (len(features) - 1))
-    variances, directions = variances.flip(0)[:dim], directions.flip(1)[:, :dim]
+    main = dim if len(features) > dim else max(1, len(features) // 2)
+    variances, directions = variances.flip(0)[:main], directions.flip(1)[:, :main]
     kept = (variances > 0) & (variances >= LEAST_VARIANCE * variances[0])
     if not kept.any():
         raise ValueError("all features are equal, so there is nothing to whiten")
     # An eigenvector is known up to its sign only: its largest entry is made positive.
     directions = directions * directions.gather(0, directions.abs().argmax(0, keepdim=True)).sign()
     scale = torch.where(kept, variances / variances[kept].mean(), 1).pow(-alpha / 2) * kept
-    weight = scale[:, None] * directions.T
+    weight = torch.cat([scale[:, None] * directions.T, _others(directions[:, kept], dim - main)])
     return weight.to(features), (-weight @ mean).to(features)
+
+
+def _others(directions: Tensor, count: int) -> Tensor:
+    """So many random directions (rows) at right angles to the given columns, as long as to keep distances on average."""
+    width, known = directions.shape
+    draws = torch.randn(width, count, generator=torch.Generator().manual_seed(0), dtype=directions.dtype)
+    draws = draws.to(directions.device)
+    draws = draws - directions @ (directions.T @ draws)
+    return torch.linalg.qr(draws).Q.T * ((width - known) / max(1, count)) ** 0.5
 
 
 def whitened_layer(features: Tensor, dim: int, after: nn.Linear | None = None) -> nn.Linear:

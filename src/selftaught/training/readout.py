@@ -9,8 +9,8 @@ from selftaught.learners import Learner
 from selftaught.networks import whitened_layer
 from selftaught.recipes import Settings
 
-ENOUGH = 200
-"""Images from which on whitening helps more than its noise hurts."""
+ENOUGH = 30
+"""Images from which on whitening is worth its noise."""
 
 Heads = Mapping[str, Tensor]
 Readout = Callable[[Heads], Tensor]
