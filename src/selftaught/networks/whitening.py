@@ -1,5 +1,7 @@
 """Whitening: a linear layer under which features vary alike in all directions."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -58,12 +60,12 @@ def fit_whitening(features: Tensor, dim: int, alpha: float = 0.5) -> tuple[Tenso
 
 
 def _others(directions: Tensor, count: int) -> Tensor:
-    """So many random directions (rows) at right angles to the given columns, as long as to keep distances on average."""
+    """Random directions (rows) at right angles to the given columns, so long that they keep distances on average."""
     width, known = directions.shape
     draws = torch.randn(width, count, generator=torch.Generator().manual_seed(0), dtype=directions.dtype)
     draws = draws.to(directions.device)
     draws = draws - directions @ (directions.T @ draws)
-    return torch.linalg.qr(draws).Q.T * ((width - known) / max(1, count)) ** 0.5
+    return torch.linalg.qr(draws).Q.T * math.sqrt((width - known) / max(1, count))
 
 
 def whitened_layer(features: Tensor, dim: int, after: nn.Linear | None = None) -> nn.Linear:
