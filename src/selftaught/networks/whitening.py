@@ -65,7 +65,8 @@ def _others(directions: Tensor, count: int) -> Tensor:
     draws = torch.randn(width, count, generator=torch.Generator().manual_seed(0), dtype=directions.dtype)
     draws = draws.to(directions.device)
     draws = draws - directions @ (directions.T @ draws)
-    return torch.linalg.qr(draws).Q.T * math.sqrt((width - known) / max(1, count))
+    others: Tensor = torch.linalg.qr(draws).Q.T
+    return others * math.sqrt((width - known) / max(1, count))
 
 
 def whitened_layer(features: Tensor, dim: int, after: nn.Linear | None = None) -> nn.Linear:
