@@ -25,7 +25,13 @@ TINY |= {"precision": "32-true", "recipe": "official"}
 Call = Callable[..., tuple[int, str, str]]
 
 
+SLOW = ("test_kill.py", "test_processes.py", "test_parallel.py", "test_compile.py", "test_frozen_backbone.py")
+"""Files with few tests that take long: begun last, one of them would keep a single core busy at the end."""
+
+
+@pytest.hookimpl(trylast=True)  # after the order was drawn at random
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in SLOW)
     if not torch.cuda.is_available():
         for item in items:
             if "gpu" in item.keywords:
