@@ -118,7 +118,11 @@ def test_the_command_makes_it_anew_and_refuses_what_is_no_finished_run(call: Cal
     code, _, error = call("report", copy)
     assert code == 2
     assert "not finished: selftaught train --resume" in error
-    assert call("report", tmp_path / "missing")[0] == 2
+    (tmp_path / "empty").mkdir()
+    for name in ("missing", "empty"):
+        code, _, error = call("report", tmp_path / name)
+        assert code == 2
+        assert "there is no run in" in error
 
 
 @pytest.mark.parametrize("trouble", [RuntimeError("no\nroom"), MemoryError(), KeyboardInterrupt()])

@@ -4,12 +4,14 @@ from pathlib import Path
 
 from selftaught.console import Reporter
 from selftaught.errors import Interrupted, UsageError, printable
-from selftaught.run_folder import is_finished
+from selftaught.run_folder import SETTINGS, is_finished
 from selftaught.run_report import write_run_report
 
 
 def report(run: Path, images: str | None, out: Path | None, device: str) -> None:
-    if run.is_dir() and not is_finished(run):
+    if not (run / SETTINGS).exists():
+        raise UsageError(f"there is no run in {printable(run)}: start one with selftaught train PHOTOS --out RUN")
+    if not is_finished(run):
         raise UsageError(f"the run {printable(run)} is not finished: selftaught train --resume {printable(run)}")
     page = write_run_report(run, images, out=out, device=device)
     print(f"page: {printable(page)}")
