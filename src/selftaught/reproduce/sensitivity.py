@@ -66,6 +66,11 @@ def _frame(axes: Axes, values: tuple[float, ...], symbol: str) -> None:
     axes.set_xlim(0, max(values) * 1.03)
     axes.set_xticks(values, [f"{value:g}" for value in values])
     axes.set_xlabel(symbol, fontsize=8, color=FAINT)
+    style_percent(axes)
+
+
+def style_percent(axes: Axes) -> None:
+    """A quiet frame and grid, with percent upwards."""
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.yaxis.set_major_formatter("{x:g} %")
     axes.tick_params(labelsize=8, color=FAINT, labelcolor=INK)

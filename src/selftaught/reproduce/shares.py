@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from selftaught.files import write_atomically
-from selftaught.report import FAINT, INK, LINE_COLORS
+from selftaught.report import INK, LINE_COLORS
 from selftaught.reproduce.cells import Cells
+from selftaught.reproduce.sensitivity import style_percent
 from selftaught.reproduce.table import FOLDER, Row, Table, Uses
 
 PICTURE = "shares.png"
@@ -59,13 +59,7 @@ def write_shares(cells: Cells, dataset: str, out: Path) -> None:
     axes.set_title(SHARES.title, loc="left", fontsize=10, fontweight="bold", color=INK, pad=9)
     axes.set_xticks((0, *PERCENT, 100))
     axes.xaxis.set_major_formatter("{x:g} %")
-    axes.yaxis.set_major_locator(MaxNLocator(5))
-    axes.yaxis.set_major_formatter("{x:g} %")
-    axes.tick_params(labelsize=8, color=FAINT, labelcolor=INK)
-    axes.grid(color="#eaeef2")
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(FAINT)
+    style_percent(axes)
     if axes.lines:
         axes.legend(frameon=False, fontsize=8, labelcolor=INK, loc="lower right")
     write_atomically(out / PICTURE, lambda file: figure.savefig(file, format="png"))
