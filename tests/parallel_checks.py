@@ -47,6 +47,7 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
     ("proxy-anchor", {}),
     ("abier", {}),
     ("abe", {"dim": 16}),
+    ("slade", {"clusters": 3}),
     ("moco", {}),
     ("msf", {}),
     ("nce", {}),

@@ -62,6 +62,8 @@ def _trained(method: str, batch: int, changes: dict[str, Any]) -> tuple[dict[str
     inner = build_backbone("small_abe", "none").module if METHODS[method].ensemble else None
     encoder = Encoder(Exact(inner), Preprocessing(size=32), bool(chosen.freeze_batch_norm))
     classes = torch.arange(IMAGES) % 4 if METHODS[method].labeled else None
+    if method == "slade" and classes is not None:
+        classes[IMAGES // 2 :] = -1
     learner = build_learner(encoder, chosen, IMAGES, classes).double().train()
     width = {"f": chosen.dim}.get(learner.batch_head, encoder.features)
     points = torch.randn(IMAGES, width, generator=torch.Generator().manual_seed(1)).double()

@@ -74,13 +74,13 @@ def test_the_finished_model_is_that_of_the_second_stage_with_the_papers_settings
     assert len(rows(run)) == len(rows(run / "supervised")) == 2
 
 
-@pytest.mark.parametrize("stopped_in", ["supervised", "run"])
+@pytest.mark.parametrize(("method", "stopped_in"), [("stml", "supervised"), ("stml", "run"), ("slade", "run")])
 def test_a_run_stopped_in_either_stage_goes_on_to_the_same_result(
-    halves: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped_in: str
+    halves: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, stopped_in: str
 ) -> None:
     labeled, unlabeled = halves
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    train(labeled=labeled, unlabeled=unlabeled, out=whole, eval=labeled, **SEMI)
+    train(labeled=labeled, unlabeled=unlabeled, out=whole, eval=labeled, method=method, **SEMI)
     finish = loop_module.Loop._finish_epoch
 
     def stop(loop: loop_module.Loop, progress: Any) -> None:
@@ -90,7 +90,7 @@ def test_a_run_stopped_in_either_stage_goes_on_to_the_same_result(
 
     monkeypatch.setattr(loop_module.Loop, "_finish_epoch", stop)
     with pytest.raises(SelftaughtError, match=f"--resume {broken}$"):
-        train(labeled=labeled, unlabeled=unlabeled, out=broken, eval=labeled, **SEMI)
+        train(labeled=labeled, unlabeled=unlabeled, out=broken, eval=labeled, method=method, **SEMI)
     monkeypatch.setattr(loop_module.Loop, "_finish_epoch", finish)
     train(resume=broken, quiet=True)
     assert (broken / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from selftaught.errors import UsageError, printable
-from selftaught.learners.learner import Learner
-from selftaught.method import class_batches, in_full_precision
+from selftaught.learners.labeled import LabeledLearner
+from selftaught.method import in_full_precision
 from selftaught.networks import ENSEMBLE, LEARNERS, EmbeddingNetwork, Encoder, ensemble_head
 from selftaught.recipes import Settings, Within
 
@@ -72,29 +72,17 @@ def divergence_loss(embeddings: Tensor) -> Tensor:
     return F.relu(MARGIN - distances).mean()
 
 
-class ABE(Learner):
+class ABE(LabeledLearner):
     """Each learner has the contrastive loss of its own; together they have one that keeps them apart."""
 
-    batch_head = "f"
     settings_class = ABESettings
-    labeled = True
     loss_names = ("loss", "metric", "divergence")
-    groups_images = True
     head = "ensemble"
 
     def __init__(self, encoder: Encoder, settings: ABESettings, classes: Tensor) -> None:
         super().__init__(encoder, settings, classes)
-        self.per_class, self.divergence = settings.neighbors, settings.divergence
+        self.divergence = settings.divergence
         self.network = EmbeddingNetwork(encoder, {"f": ensemble_head(encoder.features, settings.dim)}, normalize=True)
-        self.classes: Tensor
-        self.register_buffer("classes", classes)
-
-    def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002
-        return class_batches(self.classes.cpu(), self.batch_size, self.per_class, generator)
-
-    def embed(self, images: Tensor) -> dict[str, Tensor]:
-        embeddings: dict[str, Tensor] = self.network(images)
-        return embeddings
 
     def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
         learners = F.normalize(embeddings["f"].unflatten(1, (LEARNERS, -1)), dim=2)

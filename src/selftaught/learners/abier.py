@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selftaught.learners.learner import Learner
-from selftaught.method import class_batches, in_full_precision
+from selftaught.learners.labeled import LabeledLearner
+from selftaught.method import in_full_precision
 from selftaught.networks import EmbeddingNetwork, Encoder, boosted_head, part_sizes
 from selftaught.recipes import Settings
 
@@ -70,33 +70,25 @@ def weight_bound(weight: Tensor) -> Tensor:
     return (weight.square().sum(0) - 1).square().mean()
 
 
-class ABIER(Learner):
+class ABIER(LabeledLearner):
     """Three parts of growing size, each learning most from the pairs that the ones before got wrong.
 
     For every two parts a regressor looks for what the larger one tells of the smaller one, and the head learns to leave
     it nothing; the network below does not learn from that.
     """
 
-    batch_head = "f"
-    labeled = True
     loss_names = ("loss", "boosted", "independence")
-    groups_images = True
     head = "boosted"
 
     def __init__(self, encoder: Encoder, settings: Settings, classes: Tensor) -> None:
         super().__init__(encoder, settings, classes)
-        self.per_class, self.sizes = settings.neighbors, part_sizes(settings.dim)
+        self.sizes = part_sizes(settings.dim)
         self.network = EmbeddingNetwork(encoder, {"f": boosted_head(encoder.features, settings.dim)}, normalize=True)
         self.pairs = list(combinations(range(len(self.sizes)), 2))
         self.regressors = nn.ModuleList(
             nn.Sequential(nn.Linear(self.sizes[j], WIDTH), nn.ReLU(), nn.Linear(WIDTH, self.sizes[i]))
             for i, j in self.pairs
         )
-        self.classes: Tensor
-        self.register_buffer("classes", classes)
-
-    def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002
-        return class_batches(self.classes.cpu(), self.batch_size, self.per_class, generator)
 
     def embed(self, images: Tensor) -> dict[str, Tensor]:
         features = self.network.encoder(images)

@@ -56,10 +56,6 @@ class DeepCluster(Learner):
         nn.init.normal_(self.classifier.weight, 0, 0.01)
         return uniform_batches(clusters.cpu(), self.batch_size, generator)
 
-    def embed(self, images: Tensor) -> dict[str, Tensor]:
-        embeddings: dict[str, Tensor] = self.network(images)
-        return embeddings
-
     def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
         with torch.autocast(ids.device.type, enabled=False):
             scores = self.classifier(embeddings["f"]) / TEMPERATURE

@@ -63,10 +63,6 @@ class Exemplar(Learner):
             self.started.fill_(True)
         return random_batches(len(embeddings), self.batch_size, generator)
 
-    def embed(self, images: Tensor) -> dict[str, Tensor]:
-        embeddings: dict[str, Tensor] = self.network(images)
-        return embeddings
-
     def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
         return {"loss": exemplar_loss(embeddings["f"], self.classes, ids)}
 

@@ -98,9 +98,5 @@ class Hyperbolic(Learner):
         self.coarse.copy_(coarse)
         return class_batches(fine, self.batch_size, self.per_class, generator)
 
-    def embed(self, images: Tensor) -> dict[str, Tensor]:
-        embeddings: dict[str, Tensor] = self.network(images)
-        return embeddings
-
     def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
         return {"loss": graded_ratio_loss(embeddings["f"], self.fine[ids], self.coarse[ids])}

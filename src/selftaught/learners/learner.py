@@ -50,12 +50,14 @@ class Learner(nn.Module, ABC):
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
         """One epoch of batches from the embeddings of all images: steps×batch image indices."""
 
-    @abstractmethod
     def embed(self, images: Tensor) -> dict[str, Tensor]:
         """What :meth:`loss` needs of uint8 rows n×3×H×W, all first views, then all second ones.
 
-        The rows are those of this process. What is returned has a row for each of them, or for one view of each image.
+        The rows are those of this process. What is returned has a row for each of them, or for one view of each image;
+        by default it is what the network's heads give.
         """
+        embeddings: dict[str, Tensor] = self.network(images)
+        return embeddings
 
     @abstractmethod
     def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:

@@ -74,10 +74,6 @@ class NCE(Learner):
             self.memory.copy_(embeddings)
         return random_batches(len(embeddings), self.batch_size, generator)
 
-    def embed(self, images: Tensor) -> dict[str, Tensor]:
-        embeddings: dict[str, Tensor] = self.network(images)
-        return embeddings
-
     def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
         drawn = torch.randint(len(self.memory), (self.noise,), device=ids.device)
         own, noise = nce_scores(embeddings["f"], self.memory, ids, drawn)

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from selftaught.errors import UsageError
-from selftaught.learners.learner import Learner
-from selftaught.method import class_batches
+from selftaught.learners.labeled import LabeledLearner
 from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
 from selftaught.recipes import MaybeCount, Settings
 
@@ -27,22 +26,18 @@ class SupervisedSettings(Settings):
     """Size of g; by default that of the pooled feature."""
 
 
-class Supervised(Learner):
+class Supervised(LabeledLearner):
     """One loss on labeled images, in class-balanced batches.
 
     With ``both_heads`` the loss is also applied to g: the mean over both heads, which makes a start for STML.
     The embeddings are of length 1, as all three losses want them.
     """
 
-    batch_head = "f"
     settings_class = SupervisedSettings
-    labeled = True
     loss_names = ("loss",)
-    groups_images = True
 
     def __init__(self, encoder: Encoder, settings: SupervisedSettings, classes: Tensor) -> None:
         super().__init__(encoder, settings, classes)
-        self.per_class = settings.neighbors
         features = encoder.features
         heads = {"f": linear_head(features, settings.dim)}
         if settings.both_heads:
@@ -52,15 +47,6 @@ class Supervised(Learner):
         self.criteria = nn.ModuleDict(
             {name: metric_loss(settings.method, count, head.out_features) for name, head in heads.items()}
         )
-        self.classes: Tensor
-        self.register_buffer("classes", classes)
-
-    def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002
-        return class_batches(self.classes.cpu(), self.batch_size, self.per_class, generator)
-
-    def embed(self, images: Tensor) -> dict[str, Tensor]:
-        embeddings: dict[str, Tensor] = self.network(images)
-        return embeddings
 
     def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
         classes = self.classes[ids]

@@ -85,7 +85,7 @@ class UDMLSS(Learner):
         return class_batches(clusters.cpu(), self.batch_size, self.per_class, generator)
 
     def embed(self, images: Tensor) -> dict[str, Tensor]:
-        embeddings: dict[str, Tensor] = self.network(images)
+        embeddings = super().embed(images)
         if self.rotation is None:
             return embeddings
         first, _ = images.chunk(2)

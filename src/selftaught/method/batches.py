@@ -58,7 +58,9 @@ def random_batches(n: int, batch_size: int, generator: torch.Generator) -> Tenso
     return torch.randperm(n, generator=generator)[: n // batch_size * batch_size].reshape(-1, batch_size)
 
 
-def class_batches(classes: Tensor, batch_size: int, per_class: int, generator: torch.Generator) -> Tensor:
+def class_batches(
+    classes: Tensor, batch_size: int, per_class: int, generator: torch.Generator, steps: int | None = None
+) -> Tensor:
     """One epoch of class-balanced batches (the paper's pk-sampling), for methods with labels or pseudo labels.
 
     Args:
@@ -66,10 +68,10 @@ def class_batches(classes: Tensor, batch_size: int, per_class: int, generator: t
         batch_size: images in a batch, a multiple of ``per_class``.
         per_class: images of one class in a batch. A class with fewer gives some of them again.
         generator: a CPU generator; its state alone decides the draw.
+        steps: so many batches, by default n // batch_size.
 
     Returns:
-        steps×batch_size image indices, steps = n // batch_size. A class comes twice in a batch only if there are
-        too few of them.
+        steps×batch_size image indices. A class comes twice in a batch only if there are too few of them.
 
     Example:
         >>> import torch
@@ -79,11 +81,12 @@ def class_batches(classes: Tensor, batch_size: int, per_class: int, generator: t
         tensor(2)
     """
     n = len(classes)
-    if per_class < 1 or batch_size % per_class or n < batch_size:
+    steps = n // batch_size if steps is None else steps
+    if per_class < 1 or batch_size % per_class or steps < 1:
         raise ValueError(f"batch_size = {batch_size} must be a multiple of {per_class}, and at most the {n} images")
     members = classes.argsort(stable=True).split(classes.unique(return_counts=True)[1].tolist())
     batches = []
-    for _ in range(n // batch_size):
+    for _ in range(steps):
         batch: list[Tensor] = []
         while len(batch) < batch_size // per_class:
             order = torch.randperm(len(members), generator=generator).tolist()

@@ -26,6 +26,9 @@ SIGNALS: dict[str, dict[str, str]] = {
         "boosted": "A-BIER: the part of the boosted learners.",
         "independence": "A-BIER: the part of keeping learners apart.",
         "divergence": "ABE: the part of keeping learners apart.",
+        "labeled": "SLADE: the part of the images with labels.",
+        "unlabeled": "SLADE: the part of pairs of images without labels.",
+        "basis": "SLADE: the part of the basis vectors.",
         "effective_rank": "In how many directions the embeddings of all training images spread: the exponential of "
         "the entropy of their singular values' shares. Far below its start, training has collapsed.",
         "view_agreement": "How often, of two random views of an image, the second is nearer to the first than any "
