@@ -45,6 +45,5 @@ SEMI = Table(
         _row("stml", "STML (MS)", "SwAV", "35.2 45.3 76.2 | 38.2 46.5 93.2", _STML),
     ),
     "The recipes have 30 epochs for the supervised stage of the semi-supervised rows, but 90 for the supervised rows. "
-    "SLADE is here only as far as STML's authors describe it; how many clusters it has is our choice: 500 of NABirds, "
-    "1,000 of CompCars.",
+    "SLADE has one round of self-training; how many clusters it has is our choice: 500 of NABirds, 1,000 of CompCars.",
 )
