@@ -307,13 +307,13 @@ def test_demo_shows_before_and_after(call: Call, tmp_path: Path, monkeypatch: py
 
 def test_the_command_line_is_there_at_once() -> None:
     """Without torch and its company, which take seconds."""
-    heavy = "import sys, selftaught.cli.main; print({'torch', 'timm', 'lightning', 'numpy'} & set(sys.modules))"
+    heavy = "import sys, selftaught.cli.main; print({'torch', 'timm', 'lightning_fabric', 'numpy'} & set(sys.modules))"
     said = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True).stdout
     assert said == "set()\n"
 
 
 def test_commands_that_use_a_model_do_not_wait_for_what_only_training_needs() -> None:
     modules = ", ".join(f"selftaught.cli.{name}" for name in ("cluster", "dedup", "embed", "index", "search"))
-    heavy = f"import sys, {modules}; print({{'lightning', 'transformers'}} & set(sys.modules))"
+    heavy = f"import sys, {modules}; print({{'lightning_fabric', 'transformers'}} & set(sys.modules))"
     said = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True).stdout
     assert said == "set()\n"

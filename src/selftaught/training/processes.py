@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.fabric import Fabric
-from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-from lightning.fabric.strategies.ddp import DDPStrategy
+from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
@@ -127,8 +127,7 @@ def _ddp(accelerator: str, found: Launched, precision: Any) -> Fabric:
 
 
 def _hush() -> None:
-    for name in ("lightning.fabric", "lightning.pytorch"):  # what they would say is said by the choices
-        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # what it would say is said by the choices
 
 
 def _leave() -> None:
