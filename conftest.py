@@ -9,6 +9,7 @@ from typing import Any
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # several at once: their threads would wait for one another
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # if there are more, they do not spin while they wait
 
 import numpy as np
 import pytest
