@@ -7,9 +7,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads take the time from those they wait for
 if "PYTEST_XDIST_WORKER" in os.environ:  # several at once: their threads would wait for one another
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # if there are more, they do not spin while they wait
 
 import numpy as np
 import pytest

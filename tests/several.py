@@ -1,11 +1,14 @@
-"""Several connected processes on the CPU, as torchrun would start them, but from one that has imported everything."""
+"""Processes beside the tests': from one that has imported everything, so that they start at once."""
 
 import multiprocessing
 import os
 import signal
+import socket
+import sys
+import time
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +17,91 @@ from torch import distributed as dist
 
 START = multiprocessing.get_context("forkserver")
 START.set_forkserver_preload(
-    ["selftaught.training.train", "pytorch_metric_learning.losses", "pytorch_metric_learning.miners"]
+    ["selftaught.training", "selftaught.cli.main", "pytorch_metric_learning.losses", "pytorch_metric_learning.miners"]
 )
+PATIENCE = 600.0
+"""Seconds that another process may take: as many as only one takes that hangs, however busy the machine is."""
+
+
+@contextmanager
+def apart(function: Callable[..., Any], *arguments: Any) -> Iterator[Any]:
+    """A process that works on a function of a module, killed in the end if it is still there."""
+    process = START.Process(target=function, args=arguments)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()
+
+
+def run_command(log: Path, *words: object) -> None:
+    """The command line, in a session of its own; what it says goes to a file.
+
+    For :func:`apart`.
+    """
+    os.setsid()
+    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    os.dup2(2, 1)
+    sys.argv = ["selftaught", *map(str, words)]
+    from selftaught.cli.main import main
+
+    main()
+
+
+def wait_until(ready: Callable[[], bool], working: Callable[[], bool]) -> None:
+    """Wait for something that a process will bring about while it is working."""
+    deadline = time.monotonic() + PATIENCE
+    while not ready():
+        assert working(), "it ended before"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def run_launched(count: int, folder: Path, *words: object) -> tuple[list[int], list[str]]:
+    """The command line on so many processes, as a launcher starts them: how each ended and what it said."""
+    folder.mkdir()
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        port = place.getsockname()[1]
+    logs = [folder / f"{rank}.log" for rank in range(count)]
+    processes = [START.Process(target=_launched, args=(r, count, port, logs[r], *words)) for r in range(count)]
+    return _finish(processes), [log.read_text() for log in logs]
 
 
 def in_processes(count: int, folder: Path, function: Callable[..., Any], *arguments: Any) -> list[Any]:
     """What a function of a module returns on each of so many processes; an error on one is an error here."""
     folder.mkdir()
-    processes = started(count, folder, function, *arguments)
-    for process in processes:
-        process.join(60)
+    codes = run_processes(count, folder, function, *arguments)
     failures = [file.read_text() for file in folder.glob("*.error")]
     assert not failures, failures[0]
-    assert [process.exitcode for process in processes] == [0] * count
+    assert codes == [0] * count
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(count)]
 
 
-def started(count: int, folder: Path, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """The same, not waited for."""
-    processes = [START.Process(target=_work, args=(r, count, folder, function, arguments)) for r in range(count)]
+def run_processes(count: int, folder: Path, function: Callable[..., Any], *arguments: Any) -> list[int]:
+    """The same, and only how each ended."""
+    return _finish([START.Process(target=_work, args=(r, count, folder, function, arguments)) for r in range(count)])
+
+
+def _finish(processes: list[Any]) -> list[int]:
     for process in processes:
         process.start()
-    return processes
+    try:
+        deadline = time.monotonic() + PATIENCE
+        for process in processes:
+            process.join(max(0, deadline - time.monotonic()))
+        return [process.exitcode for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def _launched(rank: int, count: int, port: int, log: Path, *words: object) -> None:
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "MASTER_PORT": port}
+    os.environ |= {name: str(value) for name, value in place.items()} | {"MASTER_ADDR": "127.0.0.1"}
+    torch.set_num_threads(1)
+    run_command(log, *words)
 
 
 def _work(rank: int, count: int, folder: Path, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:

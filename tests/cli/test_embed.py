@@ -3,10 +3,7 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import tarfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from several import PATIENCE, apart, run_command, run_launched, wait_until
 
 from conftest import Call, draw_photos
 from selftaught import Embedder
@@ -23,32 +21,21 @@ from selftaught.files import write_atomically
 from selftaught.vector_log import MAGIC, VectorLog
 from selftaught.vectors import Stamp, read_vectors
 
-# Batches of three images, each of them slow enough to be killed at.
-PROGRAM = """
-import time
-from selftaught.cli import embed
-from selftaught.cli.main import main
-from selftaught.vector_log import VectorLog
-embed.BATCH_SIZE = 3
-add = VectorLog.add
-def slowly(self, *batch):
-    add(self, *batch)
-    time.sleep(0.3)
-VectorLog.add = slowly
-main()
-"""
 
+def embed_and_wait(run: Path, images: Path, out: Path, go_on: Path) -> None:
+    """Embed in batches of three images, and wait after the third batch for a file."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr("selftaught.cli.embed.BATCH_SIZE", 3)
+    add = VectorLog.add
 
-def started(*words: object) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, *map(str, words)], stderr=subprocess.PIPE, text=True)
+    def wait_after(log: VectorLog, *batch: Any) -> None:
+        add(log, *batch)
+        if len(log.known) == 9:
+            out.with_name("waiting").touch()
+            wait_until(go_on.exists, lambda: True)
 
-
-def wait_for_size(file: Path, size: int, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 120
-    while not (file.exists() and file.stat().st_size >= size):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    patch.setattr(VectorLog, "add", wait_after)
+    run_command(out.with_name("log"), "embed", run, images, "--out", out)
 
 
 @pytest.fixture
@@ -66,10 +53,8 @@ def test_embedding_killed_and_interrupted_ends_with_the_same_bytes(
     calm, stopped = tmp_path / "calm.npy", tmp_path / "stopped.npy"
     monkeypatch.setattr("selftaught.cli.embed.BATCH_SIZE", 3)
     assert call("embed", run, images, "--out", calm)[0] == 0
-    process = started("embed", run, images, "--out", stopped)
-    wait_for_size(tmp_path / "stopped.npy.partial", 700, process)
-    process.kill()
-    process.wait()
+    with apart(embed_and_wait, run, images, stopped, tmp_path / "never") as process:
+        wait_until((tmp_path / "waiting").exists, process.is_alive)
     add = VectorLog.add
     for number, done in ((signal.SIGTERM, 15), (signal.SIGINT, 21)):
 
@@ -150,14 +135,16 @@ def test_another_model_size_or_folder_is_not_mixed_in(call: Call, run: Path, ima
 
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
 def test_two_at_once_on_one_file_are_refused(call: Call, run: Path, images: Path, photos: Path) -> None:
-    out = images.parent / "v.npy"
-    first = started("embed", run, images, "--out", out)
-    wait_for_size(images.parent / "v.npy.partial", 500, first)
-    for folder in (images, photos):
-        code, _, log = call("embed", run, folder, "--out", out)
-        assert (code, "another process is writing" in log) == (2, True)
-    first.send_signal(signal.SIGINT)
-    assert first.wait() == 130
+    out, go_on = images.parent / "v.npy", images.parent / "go on"
+    with apart(embed_and_wait, run, images, out, go_on) as first:
+        wait_until((images.parent / "waiting").exists, first.is_alive)
+        for folder in (images, photos):
+            code, _, log = call("embed", run, folder, "--out", out)
+            assert (code, "another process is writing" in log) == (2, True)
+        os.kill(first.pid, signal.SIGINT)
+        go_on.touch()
+        first.join(PATIENCE)
+        assert first.exitcode == 130
     assert call("embed", run, images, "--out", out)[0] == 0
     assert (np.abs(np.load(out)).sum(1) > 0).all()
 
@@ -314,22 +301,20 @@ def test_whitened_vectors_keep_the_model_they_need(call: Call, run: Path, photos
 def test_processes_of_a_launcher_embed_a_part_each_and_go_on(
     call: Call, run: Path, photos: Path, tmp_path: Path
 ) -> None:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "selftaught"]
-    words = [*launcher, "embed", *map(str, (run, photos, "--out", tmp_path / "v.npy", "--device", "cpu"))]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    first = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=200, check=False)
-    assert first.returncode == 0, first.stderr
-    assert first.stdout.count("vectors of size 8 written to") == 2
+    words = ("embed", run, photos, "--out", tmp_path / "v.npy", "--device", "cpu")
+    codes, logs = run_launched(2, tmp_path / "first", *words)
+    assert codes == [0, 0], logs
+    assert all(log.count("vectors of size 8 written to") == 1 for log in logs)
     assert sorted(path.name for path in tmp_path.glob("*.npy")) == ["v.1-of-2.npy", "v.2-of-2.npy"]
     assert call("embed", run, photos, "--out", tmp_path / "whole.npy")[0] == 0
     parts, whole = read_vectors(tmp_path / "v.npy"), read_vectors(tmp_path / "whole.npy")
     assert parts.paths == whole.paths
     torch.testing.assert_close(parts.vectors, whole.vectors, rtol=1e-4, atol=1e-5)
     (tmp_path / "v.2-of-2.npy").unlink()
-    again = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=200, check=False)
-    assert again.returncode == 0, again.stderr
+    codes, logs = run_launched(2, tmp_path / "again", *words)
+    assert codes == [0, 0], logs
     done = len(read_vectors(tmp_path / "v.1-of-2.npy").paths)
-    assert f"{done} of {done} images are done, 0 are to do" in again.stderr
+    assert f"{done} of {done} images are done, 0 are to do" in logs[0]
     assert read_vectors(tmp_path / "v.npy").paths == whole.paths
 
 

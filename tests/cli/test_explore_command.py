@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from several import PATIENCE
 
 from conftest import TINY, Call
 from selftaught import train
@@ -36,7 +37,7 @@ def test_it_answers_a_hundred_at_once_on_this_machine_only_and_ends_well(run: Pa
 
         def get(path: str) -> int:
             try:
-                with urllib.request.urlopen(place + path, timeout=60) as answer:
+                with urllib.request.urlopen(place + path, timeout=PATIENCE) as answer:
                     return len(answer.read()) and answer.status
             except urllib.error.HTTPError as error:
                 return error.code
@@ -48,7 +49,7 @@ def test_it_answers_a_hundred_at_once_on_this_machine_only_and_ends_well(run: Pa
         assert get("/") == get("/photo/3") == get(f"/{token}x/photo/3") == 403
     finally:
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 def test_every_stage_of_training_is_a_version_of_its_own(photos: Path, tmp_path: Path) -> None:

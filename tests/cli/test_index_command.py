@@ -5,9 +5,7 @@ import io
 import json
 import os
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,28 +13,37 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from several import PATIENCE, apart, run_command
 
 from conftest import Call, draw_photos
 from selftaught.embedder import Embedder
-from selftaught.index import open_index
-from selftaught.index.table import Table, exists, read
+from selftaught.index import changes, collection, open_index
+from selftaught.index.table import Table, read
 
 pytest.importorskip("lancedb")
 
-# Batches of three images, each of them written and slow enough to be killed at.
-PROGRAM = """
-import time
-from selftaught.index import changes
-from selftaught.cli.main import main
-changes.SAVE_INTERVAL = 0.0
-changes.BATCH_SIZE = 3
-save = changes._Writer.save
-def slowly(self):
-    save(self)
-    time.sleep(0.3)
-changes._Writer.save = slowly
-main()
-"""
+
+def index_and_die(command: tuple[Any, ...], log: Path) -> None:
+    """Index in batches of three images, each of them written, and be killed after the third."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(changes, "SAVE_INTERVAL", 0.0)
+    patch.setattr(changes, "BATCH_SIZE", 3)
+    put, batches = Table.put, 0
+
+    def put_or_die(table: Table, *batch: Any) -> None:
+        nonlocal batches
+        put(table, *batch)
+        batches += 1
+        if batches == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    patch.setattr(Table, "put", put_or_die)
+    run_command(log, *command)
+
+
+def make_index_and_die(command: tuple[Any, ...], log: Path) -> None:
+    pytest.MonkeyPatch().setattr(collection, "write_model", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    run_command(log, *command)
 
 
 @pytest.fixture
@@ -67,14 +74,9 @@ def test_an_index_killed_and_interrupted_loses_nothing_and_ends_with_the_same_ro
 ) -> None:
     stopped = tmp_path / "stopped"
     command = ("index", run, images, "--out", stopped)
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, *map(str, command)], stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not (exists(stopped) and len(read(stopped)) >= 6):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
+    with apart(index_and_die, command, tmp_path / "log") as process:
+        process.join(PATIENCE)
+        assert process.exitcode == -signal.SIGKILL
     kept = rows_of(stopped)
     assert 6 <= len(kept["path"]) < 24
 
@@ -106,16 +108,10 @@ def test_an_index_killed_and_interrupted_loses_nothing_and_ends_with_the_same_ro
 def test_an_index_killed_while_it_is_made_is_made_by_the_same_command(
     call: Call, run: Path, images: Path, tmp_path: Path
 ) -> None:
-    program = """
-import os, signal
-from selftaught.cli.main import main
-from selftaught.index import collection
-collection.write_model = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-main()
-"""
     command = ("index", run, images, "--out", tmp_path / "made")
-    died = subprocess.run([sys.executable, "-c", program, *map(str, command)], stderr=subprocess.DEVNULL, check=False)
-    assert died.returncode == -signal.SIGKILL
+    with apart(make_index_and_die, command, tmp_path / "log") as process:
+        process.join(PATIENCE)
+        assert process.exitcode == -signal.SIGKILL
     assert call("search", tmp_path / "made", images / "class 0" / "0.jpg")[0] == 2
     assert call(*command)[0] == 0
     assert len(open_index(tmp_path / "made", "cpu")) == 24

@@ -1,16 +1,14 @@
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from several import PATIENCE, apart
 
 from selftaught.data import (
     CachedReader,
@@ -350,27 +348,21 @@ def test_two_processes_may_fill_one_cache(photos: Path, tmp_path: Path) -> None:
     assert len(DecodedCache("photos", tmp_path)._records) == 24
 
 
+def read_and_die(photos: Path, folder: Path) -> None:
+    """Read with a cache of which three of five batches are written, and be killed."""
+    pytest.MonkeyPatch().setattr(cache_space, "free_space", lambda _: 10**12)
+    source = reader(folder)
+    for number, _ in enumerate(source.read(requests(photos))):
+        if number == 2:
+            source.cache.flush()
+        if number == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
 def test_a_killed_process_leaves_a_cache_that_can_be_used(photos: Path, tmp_path: Path) -> None:
-    script = f"""
-import sys, time
-sys.path[:0] = {sys.path!r}
-from tests.data.test_decoded_cache import cache_space, reader, requests
-from pathlib import Path
-cache_space.free_space = lambda _: 10**12
-source = reader(Path({str(tmp_path)!r}))
-for number, batch in enumerate(source.read(requests(Path({str(photos)!r})))):
-    if number == 2:
-        source.cache.flush()
-    print(number, flush=True)
-    time.sleep(0.2)
-"""
-    root = Path(__file__).parents[2]
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=root)
-    assert process.stdout is not None
-    while process.stdout.readline().strip() != "3":
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    with apart(read_and_die, photos, tmp_path) as process:
+        process.join(PATIENCE)
+        assert process.exitcode == -signal.SIGKILL
     cache = DecodedCache("photos", tmp_path)
     assert len(cache._records) == 15
     assert len(read(reader(tmp_path), requests(photos))) == 24

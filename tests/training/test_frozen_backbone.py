@@ -1,12 +1,11 @@
 """Heads trained on features that are computed once."""
 
 import json
+import os
 import resource
 import shutil
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from several import PATIENCE, apart
 from torch import Tensor
 
 from conftest import TINY, draw_photos
@@ -283,31 +283,31 @@ def test_an_interrupt_while_features_are_computed_says_how_to_go_on(
     assert (tmp_path / "run" / "model.json").exists()
 
 
-SLOW = """
-import sys, time
-from selftaught import train
-from selftaught.training import feature_file
-feature_file.BLOCK = 5
-write = feature_file.FeatureFile.write
-feature_file.FeatureFile.write = lambda *given: (time.sleep(0.1), write(*given))
-options = {"backbone": "small", "dim": 8, "batch_size": 8, "neighbors": 2, "epochs": 1, "workers": 0}
-options |= {"recipe": "official", "precision": "32-true"}
-train(sys.argv[1], out=sys.argv[2], train="heads", **options)
-"""
+def learn_and_die(photos: Path, run: Path) -> None:
+    """A run that is killed when two blocks of the random views' features are written."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(feature_file, "BLOCK", 5)
+    write, written = feature_file.FeatureFile.write, 0
+
+    def write_or_die(file: feature_file.FeatureFile, *given: Any) -> None:
+        nonlocal written
+        write(file, *given)
+        written += file.file.name.startswith("random-")
+        if written == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    patch.setattr(feature_file.FeatureFile, "write", write_or_die)
+    train(photos, out=run, epochs=1, **HEADS)
 
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 def test_a_run_killed_while_features_are_computed_ends_with_the_same_bits(photos: Path, tmp_path: Path) -> None:
     run = tmp_path / "killed"
-    process = subprocess.Popen([sys.executable, "-c", SLOW, photos, run], stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not any(any(file.read_bytes()) for file in run.glob(f"{FEATURES}/random-*.sums")):
-        assert process.poll() is None, "it ended before it could be killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    with apart(learn_and_die, photos, run) as process:
+        process.join(PATIENCE)
+        assert process.exitcode == -signal.SIGKILL
+    assert any(any(file.read_bytes()) for file in run.glob(f"{FEATURES}/random-*.sums"))
     train(resume=run, quiet=True)
     train(photos, out=tmp_path / "calm", epochs=1, **HEADS)
     assert (run / "model.safetensors").read_bytes() == (tmp_path / "calm" / "model.safetensors").read_bytes()

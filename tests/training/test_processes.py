@@ -7,13 +7,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from several import PATIENCE, run_launched, wait_until
 
 from selftaught import train
 from selftaught.errors import UsageError
@@ -54,12 +54,6 @@ def process_of(rank: int, launcher: int) -> int:
     return int(found)
 
 
-def wait_until(process: "subprocess.Popen[str]", ready: Callable[[], bool]) -> None:
-    while not ready():
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.05)
-
-
 def assert_alike(ones: list[dict[str, float]], others: list[dict[str, float]]) -> None:
     assert len(ones) == len(others)
     for one, other in zip(ones, others, strict=True):
@@ -69,7 +63,7 @@ def assert_alike(ones: list[dict[str, float]], others: list[dict[str, float]]) -
 def test_two_processes_measure_what_one_measures(photos: Path, tmp_path: Path) -> None:
     train(photos, out=tmp_path / "one", epochs=2, eval=photos, quiet=True, **OPTIONS)
     process = started(photos, tmp_path / "two", 2, "--eval", photos)
-    _, error = process.communicate(timeout=200)
+    _, error = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, error
     assert error.count("epoch 2/2") == 1, "one process speaks"
     assert_alike(metrics(tmp_path / "one"), metrics(tmp_path / "two"))
@@ -82,9 +76,9 @@ def test_stopped_or_killed_in_one_process_all_end_and_any_number_of_processes_ca
 ) -> None:
     run, copy = tmp_path / "run", tmp_path / "copy"
     process = started(photos, run, 5000)
-    wait_until(process, lambda: bool(metrics(run)))
+    wait_until(lambda: bool(metrics(run)), lambda: process.poll() is None)
     os.kill(process_of(1, process.pid), signal.SIGTERM)
-    _, error = process.communicate(timeout=100)
+    _, error = process.communicate(timeout=PATIENCE)
     assert process.returncode
     (line,) = own_lines(error)
     assert re.fullmatch(rf"selftaught: stopped in epoch \d+ .* and saved; go on with: .* --resume {run}", line)
@@ -93,9 +87,9 @@ def test_stopped_or_killed_in_one_process_all_end_and_any_number_of_processes_ca
     epochs = len(metrics(run))
     shutil.copytree(run, copy)
     process = torchrun("train", "--resume", run)
-    wait_until(process, lambda: len(metrics(run)) > epochs + 2)
+    wait_until(lambda: len(metrics(run)) > epochs + 2, lambda: process.poll() is None)
     os.kill(process_of(1, process.pid), signal.SIGKILL)
-    _, error = process.communicate(timeout=100)
+    _, error = process.communicate(timeout=PATIENCE)
     assert process.returncode
     gone = f"selftaught: another of the 2 processes ended; go on with: selftaught train --resume {run}"
     assert own_lines(error) == [gone]
@@ -109,10 +103,9 @@ def test_stopped_or_killed_in_one_process_all_end_and_any_number_of_processes_ca
 
 def test_what_is_wrong_with_the_request_is_said_once_by_one_process(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "there").touch()
-    process = torchrun("train", photos, "--out", tmp_path)
-    _, error = process.communicate(timeout=100)
-    assert process.returncode
-    (line,) = own_lines(error)
+    codes, logs = run_launched(2, tmp_path / "logs", "train", photos, "--out", tmp_path)
+    assert codes == [2, 2]
+    (line,) = [line for log in logs for line in own_lines(log)]
     assert "exists already and is not empty" in line
 
 
