@@ -66,10 +66,17 @@ def note_calls(patch: pytest.MonkeyPatch, module: str, function: str) -> list[st
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Decoded images of tests go where the tests' files are."""
+def own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What tests keep goes where their files are: decoded images, and what torch has compiled.
+
+    That one is shared by the workers, but not with an earlier run: PyTorch would take code from it that was made for
+    other vector instructions.
+    """
+    base = tmp_path_factory.getbasetemp()
+    compiled = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SELFTAUGHT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(compiled))
         yield
 
 
