@@ -18,6 +18,7 @@ from PIL import Image
 
 from selftaught import Embedder, train
 from selftaught.cli.main import main
+from selftaught.files import write_atomically
 
 TINY: dict[str, Any] = {"backbone": "small", "dim": 8, "batch_size": 8, "neighbors": 2, "workers": 0}
 TINY |= {"precision": "32-true", "recipe": "official"}
@@ -26,8 +27,8 @@ TINY |= {"precision": "32-true", "recipe": "official"}
 Call = Callable[..., tuple[int, str, str]]
 
 
-SLOW = ("test_kill.py", "test_processes.py", "test_parallel.py", "test_compile.py", "test_frozen_backbone.py")
-"""Files with few tests that take long: begun last, one of them would keep a single core busy at the end."""
+SLOW = tuple(f"test_{name}.py" for name in ("processes", "compile", "parallel", "commands", "export", "train"))
+"""Files that take longest: begun last, one of them would keep a single core busy at the end."""
 
 
 @pytest.hookimpl(trylast=True)  # after the order was drawn at random
@@ -84,6 +85,17 @@ def own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def same_draws() -> None:
     """Every test draws the same numbers, in whatever order tests are run."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def quick_curves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs have a dot for their curves, which take longer than their training; but not in the tests of training."""
+
+    def dot(_start: object, _history: object, path: Path, _queries: int) -> None:
+        write_atomically(path, lambda file: Image.new("L", (1, 1)).save(file, "PNG"))
+
+    if request.path.name != "test_train.py":
+        monkeypatch.setattr("selftaught.training.logbook.plot_curves", dot)
 
 
 @pytest.fixture(scope="session")

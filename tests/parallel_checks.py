@@ -6,11 +6,13 @@ import signal
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from several import PATIENCE
 from split_steps import trained
 from timm.layers.norm_act import BatchNormAct2d
 from torch import Tensor, nn
@@ -35,6 +37,7 @@ from selftaught.parallel import (
     world,
 )
 from selftaught.recipes import Settings
+from selftaught.training import processes
 from selftaught.training.evaluation import Evaluation
 from selftaught.training.processes import ending
 
@@ -215,6 +218,8 @@ def failing(how: str, folder: Path) -> None:
         except BaseException as error:
             raise ending(error, Path("my run"), begun=True) from None
 
+    if how == "all":  # process 0 will say it, however busy the machine is
+        vars(processes)["SAYING"] = timedelta(seconds=PATIENCE)
     log = os.open(folder / f"{rank()}.log", os.O_WRONLY | os.O_CREAT)
     os.dup2(log, 2)
     command_line = importlib.import_module("selftaught.cli.main")

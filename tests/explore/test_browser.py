@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from several import PATIENCE
 
 from conftest import draw_photos
 from selftaught import Embedder
@@ -64,7 +65,7 @@ class Page:
         return str(self.find("#status").text)
 
     def wait(self, what: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while not (found := what()):
             assert time.monotonic() < deadline, (self.status, self.driver.get_log("browser"))
             time.sleep(0.05)

@@ -30,6 +30,8 @@ LONGEST_WAIT = timedelta(hours=2)
 """For another process that is alive: one may have to list or score a million images. A dead one is noticed at once."""
 SAVING = timedelta(seconds=25)
 """How long process 0 may take to save before the others end; after 30 s ``torchrun`` kills it."""
+SAYING = timedelta(seconds=3)
+"""How long process 0 may take to say why it ends before others say it too."""
 _BUFFERS = ("forward_sync_buffers", "broadcast_buffers")  # its name in newer and older versions of PyTorch
 DDP_OPTIONS: dict[str, Any] = {
     # What learners remember is the same everywhere, and can be large: it need not be copied in every step.
@@ -102,7 +104,7 @@ def ending(error: BaseException, run: Path, begun: bool) -> BaseException:
         how = f"go on with: {RESUME} {shlex.quote(printable(run))}" if begun else "start again with the same command"
         silent = "timed out" in str(error).lower() and f"did not answer for {duration(LONGEST_WAIT.total_seconds())}"
         error = SelftaughtError(f"another of the {world()} processes {silent or 'ended'}; {how}")
-    patience = SAVING if isinstance(error, (Interrupted, KeyboardInterrupt)) else timedelta(seconds=3)
+    patience = SAVING if isinstance(error, (Interrupted, KeyboardInterrupt)) else SAYING
     if not isinstance(error, EndedElsewhere) and first_says(str(error), patience):
         return EndedElsewhere(exit_code(error))
     return error
