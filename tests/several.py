@@ -26,7 +26,7 @@ PATIENCE = 600.0
 @contextmanager
 def apart(function: Callable[..., Any], *arguments: Any) -> Iterator[Any]:
     """A process that works on a function of a module, killed in the end if it is still there."""
-    process = START.Process(target=function, args=arguments)
+    process = START.Process(target=_begin, args=(function, *arguments))
     process.start()
     try:
         yield process
@@ -65,7 +65,7 @@ def run_launched(count: int, folder: Path, *words: object) -> tuple[list[int], l
         place.bind(("127.0.0.1", 0))
         port = place.getsockname()[1]
     logs = [folder / f"{rank}.log" for rank in range(count)]
-    processes = [START.Process(target=_launched, args=(r, count, port, logs[r], *words)) for r in range(count)]
+    processes = [START.Process(target=_begin, args=(_launched, r, count, port, logs[r], *words)) for r in range(count)]
     return _finish(processes), [log.read_text() for log in logs]
 
 
@@ -81,7 +81,8 @@ def in_processes(count: int, folder: Path, function: Callable[..., Any], *argume
 
 def run_processes(count: int, folder: Path, function: Callable[..., Any], *arguments: Any) -> list[int]:
     """The same, and only how each ended."""
-    return _finish([START.Process(target=_work, args=(r, count, folder, function, arguments)) for r in range(count)])
+    work = [(_work, rank, count, folder, function, arguments) for rank in range(count)]
+    return _finish([START.Process(target=_begin, args=one) for one in work])
 
 
 def _finish(processes: list[Any]) -> list[int]:
@@ -95,6 +96,12 @@ def _finish(processes: list[Any]) -> list[int]:
     finally:
         for process in processes:
             process.kill()
+
+
+def _begin(function: Callable[..., Any], *arguments: Any) -> None:
+    """Processes that this one starts are started as usual, not from a server of their own, which would outlive them."""
+    multiprocessing.set_start_method(None, force=True)
+    function(*arguments)
 
 
 def _launched(rank: int, count: int, port: int, log: Path, *words: object) -> None:
