@@ -59,7 +59,7 @@ def test_every_stage_of_training_is_a_version_of_its_own(photos: Path, tmp_path:
     exhibit = embed_versions(find_images(photos), models, allow_skipped=False)
     *earlier, first, last, after = [version.vectors for version in exhibit.versions]
     assert all(len(vectors) == 24 for vectors in earlier)
-    torch.testing.assert_close(last, after)
+    torch.testing.assert_close(last, after, rtol=1e-4, atol=1e-5)
     assert not torch.allclose(first, last)
 
 

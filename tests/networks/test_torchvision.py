@@ -34,7 +34,7 @@ def test_the_backbone_is_the_feature_map_before_the_pool(name: str) -> None:
     ours.load_state_dict({k: v for k, v in model.state_dict().items() if k in ours.state_dict()})
     x = torch.randn(2, 3, 64, 64)
     expected = create_feature_extractor(model, [MAPS[name]])(x)[MAPS[name]]
-    torch.testing.assert_close(backbone.module.eval()(x), expected)
+    torch.testing.assert_close(backbone.module.eval()(x), expected, rtol=1e-4, atol=1e-5)
     assert expected.ndim == 4
     assert not backbone.pretrained
 
