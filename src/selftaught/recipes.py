@@ -129,6 +129,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "epochs": None,
         "momentum": None,
         "crop_scale": (0.4, 1.0),
+        "batches": "whitened",
         "deliver": "whitened",
         "use_scale": 9 / 7,
     },

@@ -68,6 +68,28 @@ def test_batches_follow_the_settings() -> None:
     assert sorted(random.flatten().tolist()) == list(range(12))
 
 
+def test_whitened_batches_put_images_together_that_one_strong_direction_keeps_apart() -> None:
+    generator = torch.Generator().manual_seed(0)
+    pairs = torch.randn(20, 7, generator=generator).repeat_interleave(2, 0)
+    embeddings = torch.cat([10 * torch.randn(40, 1, generator=generator), pairs], 1)
+
+    def pairs_found(stml: STML) -> int:
+        rows = stml.place(embeddings)
+        plan = stml.batches(rows + rows, torch.Generator().manual_seed(0))  # as if of two views
+        return int((plan[:, 0::2] // 2 == plan[:, 1::2] // 2).sum())
+
+    assert pairs_found(learner(batches="whitened", dim=8)) > 2 * pairs_found(learner(dim=8))
+
+
+def test_whitened_batches_look_at_centers_too_unless_only_heads_learn() -> None:
+    assert learner(batches="whitened").more_views == ("center",)
+    assert learner(batches="whitened", train="heads").more_views == learner().more_views == ()
+
+
+def test_images_that_are_all_alike_are_placed_all_the_same() -> None:
+    assert learner(batches="whitened").place(torch.ones(12, 8)).shape == (12, 4)
+
+
 def test_a_centered_teacher_is_compared_without_what_all_its_embeddings_share() -> None:
     plain, centered = learner(sigma=1.0), learner(sigma=1.0, center=True)
     with torch.no_grad():

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from selftaught.data import View
 from selftaught.learners.target import Target
 from selftaught.networks import EmbeddingNetwork, Encoder
 from selftaught.parallel import gather_views, own_randomness
@@ -31,6 +32,9 @@ class Learner(nn.Module, ABC):
     batch_head: str
     """The head whose embeddings of all training images :meth:`batches` is given."""
 
+    more_views: tuple[View, ...] = ()
+    """Views of all training images that count for :meth:`batches` beside the whole, squashed one."""
+
     loss_names: tuple[str, ...]
     """The names of what :meth:`loss` returns; the first is the one to minimize."""
 
@@ -48,7 +52,11 @@ class Learner(nn.Module, ABC):
 
     @abstractmethod
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
-        """One epoch of batches from the embeddings of all images: steps×batch image indices."""
+        """One epoch of batches from the embeddings of all images, :meth:`place`-d: steps×batch image indices."""
+
+    def place(self, embeddings: Tensor) -> Tensor:
+        """Where images lie for :meth:`batches`; the places of several views are added up."""
+        return embeddings
 
     def embed(self, images: Tensor) -> dict[str, Tensor]:
         """What :meth:`loss` needs of uint8 rows n×3×H×W, all first views, then all second ones.

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from selftaught.learners.learner import VIEWS, Learner
 from selftaught.method import (
@@ -18,9 +19,12 @@ from selftaught.method import (
     parallel_search,
     random_batches,
 )
-from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
+from selftaught.networks import EmbeddingNetwork, Encoder, linear_head, whitened_layer
 from selftaught.recipes import MaybeCount, Positive, Settings, Within
 from selftaught.retrieval import choose_search
+
+WHITENED_ON = 20_000
+"""Images that whitening is fitted on at most, evenly spaced: more would not change it."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,9 @@ class STMLSettings(Settings):
     """Rows of one image are nearest to each other in Eq. 6 (the authors' code), or only if they are (the paper)."""
     center: bool = False
     """Take the mean of the batch off the teacher's embeddings before they are compared (ours; docs/best.md)."""
-    batches: Literal["neighbors", "random"] = "neighbors"
-    """Batches of queries with their nearest neighbors (step 1), or drawn at random (the paper's ablation)."""
+    batches: Literal["neighbors", "whitened", "random"] = "neighbors"
+    """Batches of queries with their nearest neighbors (step 1), or with those that center and whole image have together
+    when half-whitened (ours; docs/best.md), or drawn at random (the paper's ablation)."""
     similarity: Similarity = "contextualized"
     """What is learned from: Eq. 10, or only one of the two that it is the mean of (the paper's ablation)."""
     distill: bool = True
@@ -68,6 +73,9 @@ class STML(Learner):
         self.neighbors = settings.neighbors
         self.center = settings.center
         self.kind_of_batches = settings.batches
+        if settings.batches == "whitened" and settings.train == "all":  # heads are given no features of centers
+            self.more_views = ("center",)
+        self.dim = settings.dim
         self.kind_of_search = settings.search
         self.update_before_step = settings.teacher_update == "before_step"
         features = encoder.features
@@ -95,7 +103,18 @@ class STML(Learner):
         """Step 1."""
         if self.kind_of_batches == "random":
             return random_batches(len(embeddings), self.batch_size, generator)
+        if self.kind_of_batches == "whitened":
+            embeddings = F.normalize(embeddings)
         return neighbor_batches(embeddings, self.batch_size, self.neighbors, generator, search=self._search)
+
+    def place(self, embeddings: Tensor) -> Tensor:
+        if self.kind_of_batches != "whitened":
+            return embeddings
+        every = -(-len(embeddings) // WHITENED_ON)
+        try:
+            return F.normalize(whitened_layer(embeddings[::every], self.dim)(embeddings))
+        except ValueError:  # all are equal, or not finite, of which the loop tells
+            return embeddings[:, : self.dim]
 
     def embed(self, images: Tensor) -> dict[str, Tensor]:
         with torch.no_grad():

@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from selftaught.console import Interrupts, Reporter
-from selftaught.data import CachedReader, DecodedCache, FileReader, ImageFolder, ImageReader, View, Views
+from selftaught.data import CachedReader, DecodedCache, FileReader, ImageFolder, ImageReader, Views
 from selftaught.embedder import choose_device
 from selftaught.errors import UsageError, printable
 from selftaught.learners import Learner, build_learner, change_settings
@@ -30,7 +30,7 @@ from selftaught.recipes import Settings
 from selftaught.run_folder import Choice, RunRecord, write_record
 from selftaught.training.automatic import Pace, choose_epochs, measure_pace, resolve
 from selftaught.training.estimate import describe_estimate, estimate
-from selftaught.training.evaluation import Evaluation, FirstPass
+from selftaught.training.evaluation import Evaluation, Passes
 from selftaught.training.frozen_backbone import FeatureReader
 from selftaught.training.images import RunImages, class_numbers
 from selftaught.training.logbook import Logbook
@@ -123,9 +123,7 @@ def prepare(
 
 
 @contextmanager
-def assemble(
-    stage: Stage, images: RunImages, resumed: bool, context: Context, passes: dict[View, FirstPass]
-) -> Iterator[Parts]:
+def assemble(stage: Stage, images: RunImages, resumed: bool, context: Context, passes: Passes) -> Iterator[Parts]:
     """The parts of a stage with these images; ``resumed``: its weights will come from a checkpoint."""
     reporter, interrupts = context.reporter, context.interrupts
     with interrupts.at_once():

@@ -8,6 +8,7 @@ import torch
 
 from selftaught.console import duration
 from selftaught.data import cache_root
+from selftaught.learners import STMLSettings
 from selftaught.networks import Backbone, Encoder
 from selftaught.parallel import world
 from selftaught.recipes import Settings
@@ -36,12 +37,14 @@ def estimate(
     """What training on so many images takes, measured on others after each epoch; ``done`` epochs are over."""
     assert settings.epochs is not None
     inputs, epochs = backbone.preprocessing, settings.epochs - done
-    looking = measured * pace.look * (inputs.use_size / inputs.size) ** 2
+    scale = (inputs.use_size / inputs.size) ** 2
+    looking = measured * pace.look * scale
     parameters = sum(parameter.numel() for parameter in backbone.module.parameters())
     if settings.train == "heads":  # every view is looked at once, and little is learned
         seconds, memory = images * (1 + VIEWS) * pace.look + looking, 4 * parameters
     else:
-        seconds = epochs * (images * pace.per_image + looking / settings.eval_every)
+        centers = pace.look * scale if isinstance(settings, STMLSettings) and settings.batches == "whitened" else 0
+        seconds = epochs * (images * (pace.per_image + centers) + looking / settings.eval_every)
         encoder = Encoder(backbone.module, inputs, bool(settings.freeze_batch_norm)).to(device).eval()
         each = bytes_per_view(encoder, settings.precision == "bf16-mixed")
         memory = 4 * COPIES * parameters + each * (part_size(settings) or own_rows(settings))

@@ -64,6 +64,10 @@ class FirstPass:
         return {name: embeddings[rows] for name, embeddings in self.heads.items()}
 
 
+Passes = dict[tuple[View, str], FirstPass]
+"""By the view, and the folder of the images."""
+
+
 class Evaluation:
     """Embeds images with the learner's network and draws numbers from that. Labels are used here alone.
 
@@ -79,7 +83,7 @@ class Evaluation:
         interrupts: Interrupts,
         settings: Settings,
         labeled: ImageFolder | None,
-        passes: dict[View, FirstPass] | None = None,
+        passes: Passes | None = None,
     ) -> None:
         """``passes``: where passes are noted that may have to be made again, when unreadable images are left out."""
         self.learner, self.fabric, self.reader = learner, fabric, reader
@@ -89,9 +93,9 @@ class Evaluation:
         self.passes, self.compiled = passes, False
         """Whether the network is compiled, for batches of exactly that size."""
 
-    def training_set(self, images: ImageFolder) -> dict[str, Tensor]:
-        """Each head's embeddings of all training images, whole and squashed."""
-        heads = self._embed(images, range(len(images)), "squash", "embedding all images")
+    def training_set(self, images: ImageFolder, view: View = "squash") -> dict[str, Tensor]:
+        """Each head's embeddings of all training images, by default whole and squashed."""
+        heads = self._embed(images, range(len(images)), view, "embedding all images")
         return {name: rows[:, 0] for name, rows in heads.items()}
 
     def signals(self, images: ImageFolder, heads: dict[str, Tensor]) -> dict[str, float]:
@@ -139,8 +143,9 @@ class Evaluation:
         network: nn.Module | None = None,
     ) -> dict[str, Tensor]:
         """Per head, images×views×d. ``exact``: in full precision, as a finished model embeds."""
-        if self.passes and view in self.passes:
-            known = self.passes[view].embeddings_of(images, self.learner.network)
+        looked = view, str(images.root)
+        if self.passes and looked in self.passes:
+            known = self.passes[looked].embeddings_of(images, self.learner.network)
             if known is not None:
                 return known
         own = [indices[i] for i in shard(len(indices))] if len(shard(len(indices))) < len(indices) else indices
@@ -171,7 +176,7 @@ class Evaluation:
             read = [images.files[i] for i in indices if i not in lost]
             state = {name: tensor.clone() for name, tensor in self.learner.network.state_dict().items()}
             embeddings = {name: rows[:, None] for name, rows in heads.items()}
-            self.passes[view] = FirstPass({file: row for row, file in enumerate(read)}, embeddings, state)
+            self.passes[looked] = FirstPass({file: row for row, file in enumerate(read)}, embeddings, state)
         skipped = all_gather_list([Skipped(images.files[own[i]], reason) for i, reason in failures])
         if skipped:
             raise Unreadable(images, skipped)

@@ -191,7 +191,11 @@ class Loop:
 
     def _plan(self, heads: dict[str, Tensor], epoch: int) -> Tensor:
         generator = torch.Generator().manual_seed(view_seed(self.settings.seed, epoch))
-        plan = broadcast(self.learner.batches(heads[self.learner.batch_head], generator))
+        learner, images = self.learner, self.parts.images
+        rows = learner.place(heads[learner.batch_head])
+        for view in learner.more_views:
+            rows = rows + learner.place(self.parts.evaluation.training_set(images, view)[learner.batch_head])
+        plan = broadcast(learner.batches(rows, generator))
         broadcast_tensors(self.learner.buffers())  # clusters, for one, which a GPU may find differently
         return plan
 

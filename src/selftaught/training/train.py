@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from selftaught.console import Interrupts, Reporter
-from selftaught.data import ReadersEnded, Skipped, View, absolute, check_skipped, skipped_table
+from selftaught.data import ReadersEnded, Skipped, absolute, check_skipped, skipped_table
 from selftaught.embedder import Embedder, choose_device
 from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError, printable
 from selftaught.files import lock_folder, remove_leftovers, write_atomically
@@ -35,7 +35,7 @@ from selftaught.run_folder import (
 )
 from selftaught.training.assemble import Context, Parts, assemble, find_start, prepare
 from selftaught.training.checkpoint import Checkpoint, load_checkpoint
-from selftaught.training.evaluation import FirstPass, Unreadable
+from selftaught.training.evaluation import Passes, Unreadable
 from selftaught.training.images import advise_start, class_numbers, count_new, list_images
 from selftaught.training.legs import CHANGES, begin_leg, describe_rates
 from selftaught.training.logbook import signals_line
@@ -294,7 +294,7 @@ def _train_stage(stage: Stage, context: Context) -> Embedder:
                 f"without them; a new run that learns from all and begins with its network: {advise_start(context.run)}"
             )
     skipped: list[Skipped] = []
-    passes: dict[View, FirstPass] = {}
+    passes: Passes = {}
     while True:
         try:
             with assemble(stage, images, checkpoint is not None, context, passes) as parts:
