@@ -15,7 +15,7 @@ from selftaught.errors import printable
 from selftaught.learners import make_settings
 from selftaught.reproduce.request import Request
 
-PACKAGES = ("torch", "torchvision", "timm", "lightning-fabric", "numpy")
+PACKAGES = ("torch", "torchvision", "timm", "numpy")
 
 
 def command(request: Request) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 from torch.optim import Optimizer
 
@@ -31,6 +30,7 @@ from selftaught.run_folder import Choice, RunRecord, write_record
 from selftaught.training.automatic import Pace, choose_epochs, measure_pace, resolve
 from selftaught.training.estimate import describe_estimate, estimate
 from selftaught.training.evaluation import Evaluation, Passes
+from selftaught.training.fabric import Fabric
 from selftaught.training.frozen_backbone import FeatureReader
 from selftaught.training.images import RunImages, class_numbers
 from selftaught.training.logbook import Logbook
@@ -142,6 +142,7 @@ def assemble(stage: Stage, images: RunImages, resumed: bool, context: Context, p
     try:
         reader.prepare(images.training, images.evaluation)
         fabric = make_fabric(device, chosen.precision)
+        learner.to(device)  # or Fabric warns that only the backbone is there
         module, optimizer = fabric.setup(learner, make_optimizer(learner, chosen))
         learner.train()
         survey = Evaluation(learner, fabric, reader, reporter, interrupts, chosen, images.evaluation)

@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch._inductor import async_compile
 
@@ -16,6 +15,7 @@ from selftaught.learners import STML, VIEWS, Learner
 from selftaught.networks import Encoder
 from selftaught.parallel import shard
 from selftaught.training.assemble import Parts
+from selftaught.training.fabric import Fabric
 from selftaught.training.gradient_parts import part_size
 
 

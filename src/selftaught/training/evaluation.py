@@ -5,7 +5,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from selftaught.console import Interrupts, Reporter
@@ -25,6 +24,7 @@ from selftaught.learners import Learner
 from selftaught.parallel import all_gather_list, gather_rows, run_on_first, shard, world
 from selftaught.recipes import Settings
 from selftaught.retrieval import score
+from selftaught.training.fabric import Fabric
 from selftaught.training.gradient_parts import part_size
 from selftaught.training.label_free import effective_rank, probes_of, view_agreement
 from selftaught.training.readout import fit_readout

@@ -13,9 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
@@ -23,6 +20,7 @@ from selftaught.console import duration
 from selftaught.errors import EndedElsewhere, Interrupted, SelftaughtError, UsageError, printable
 from selftaught.launched import Launched, launched
 from selftaught.parallel import connection_lost, exit_code, first_says, rank, world
+from selftaught.training.fabric import DDPStrategy, Fabric, TorchElasticEnvironment
 
 FABRIC_VARIABLES = ("LT_CLI_USED", "LT_ACCELERATOR", "LT_STRATEGY", "LT_DEVICES", "LT_NUM_NODES", "LT_PRECISION")
 """What ``fabric run`` adds, of which nothing is needed: Fabric would take it for a contradiction to our settings."""
@@ -129,7 +127,8 @@ def _ddp(accelerator: str, found: Launched, precision: Any) -> Fabric:
 
 
 def _hush() -> None:
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # what it would say is said by the choices
+    own = Fabric.__module__.rpartition(".")[0]  # what it would say is said by the choices
+    logging.getLogger(own).setLevel(logging.WARNING)
 
 
 def _leave() -> None:

@@ -1,0 +1,15 @@
+"""What is used of Lightning Fabric, from its own package or, where only that is installed, from all of Lightning."""
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING or find_spec("lightning_fabric"):
+    from lightning_fabric import Fabric
+    from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+    from lightning_fabric.strategies.ddp import DDPStrategy
+else:
+    from lightning.fabric import Fabric
+    from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+    from lightning.fabric.strategies.ddp import DDPStrategy
+
+__all__ = ["DDPStrategy", "Fabric", "TorchElasticEnvironment"]
