@@ -18,10 +18,13 @@ from torch import Tensor, nn
 
 from conftest import TINY, Call, draw_photos, note_calls
 from selftaught import Embedder, allocator, train
+from selftaught.data import ImageFolder, View, find_images
 from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError
+from selftaught.learners import STML
 from selftaught.networks import Preprocessing
 from selftaught.run_folder import PARTIAL
 from selftaught.training import assemble, checkpoint, loop
+from selftaught.training.evaluation import Evaluation
 
 
 def rows(run: Path) -> list[dict[str, float]]:
@@ -416,3 +419,39 @@ def test_training_from_python_leaves_the_allocator_of_the_process_alone(
     monkeypatch.setattr(allocator, "ctypes", SimpleNamespace(CDLL=called.append))
     train(photos, out=tmp_path / "run", epochs=0, quiet=True, **TINY)
     assert called == []
+
+
+@pytest.mark.parametrize(("batches", "views"), [("neighbors", ["squash"]), ("whitened", ["squash", "center"])])
+def test_batches_are_made_from_the_views_that_the_method_asks_for(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches: str, views: list[str]
+) -> None:
+    looked: list[str] = []
+    look = Evaluation.training_set
+
+    def spy(self: Evaluation, images: ImageFolder, view: View = "squash") -> dict[str, Tensor]:
+        looked.append(view)
+        return look(self, images, view)
+
+    monkeypatch.setattr(Evaluation, "training_set", spy)
+    train(photos, out=tmp_path / "run", epochs=2, quiet=True, batches=batches, **TINY)
+    assert looked == [*views, *views, "squash"]  # after the last epoch there are no batches to make
+
+
+def test_images_of_one_name_in_two_folders_are_not_taken_for_each_other(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first pass over all images is kept until it is known which can be read."""
+    other = draw_photos(tmp_path / "other", classes=7, photos=5)
+    assert set(find_images(photos).files) < set(find_images(other).files)
+    placed: list[Tensor] = []
+
+    def place(_: STML, embeddings: Tensor) -> Tensor:
+        placed.append(embeddings)
+        return embeddings
+
+    monkeypatch.setattr(STML, "place", place)
+    for number, labeled in enumerate([None, other]):
+        train(photos, out=tmp_path / str(number), eval=labeled, epochs=0, quiet=True, batches="whitened", **TINY)
+    whole, center, whole_again, center_again = placed
+    assert torch.equal(whole, whole_again)
+    assert torch.equal(center, center_again)
