@@ -33,7 +33,8 @@ from authors import Authors
 from pieces import Pieces
 
 from selftaught.cli.demo import SETTINGS as DEMO
-from selftaught.data import ImageFolder, available_cores, find_images, make_products
+from selftaught.data import ImageFolder, find_images, make_products
+from selftaught.devices import available_cores
 from selftaught.errors import Interrupted, SelftaughtError
 from selftaught.learners import STMLSettings
 from selftaught.learners import make_settings as settings_of

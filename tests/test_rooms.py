@@ -9,6 +9,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "selftaught"
 FLOORS = (
     ("errors", "allocator"),
     ("files", "parallel", "console", "launched"),
+    ("devices",),
     ("retrieval",),
     ("method", "networks", "data"),
     ("recipes", "report", "named_groups"),

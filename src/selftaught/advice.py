@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import torch
 
 from selftaught.data import Advance, ImageFolder, Skipped, check_skipped
+from selftaught.devices import choose_device
 from selftaught.duplicates import Duplicates, distances_of_known_copies, find_copies, leave_out_links
-from selftaught.embedder import Embedder, choose_device
+from selftaught.embedder import Embedder
 from selftaught.learners import make_settings
 from selftaught.networks import Encoder, build_backbone
 from selftaught.retrieval import estimate_photos_per_thing, find_neighbors

@@ -20,17 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftaught.console import Reporter
-from selftaught.data import (
-    Advance,
-    FileReader,
-    Skipped,
-    ViewRequest,
-    Views,
-    available_cores,
-    from_array,
-    open_image,
-    to_rgb,
-)
+from selftaught.data import Advance, FileReader, Skipped, ViewRequest, Views, from_array, open_image, to_rgb
+from selftaught.devices import available_cores, choose_device
 from selftaught.errors import ImageError, SelftaughtError, UsageError, printable
 from selftaught.model_files import (
     DESCRIPTION,
@@ -54,7 +45,7 @@ from selftaught.sharing import Shared, add_history, download, looks_like_reposit
 if TYPE_CHECKING:
     from selftaught.index import Hit, Index
 
-__all__ = ["BATCH_SIZE", "DESCRIPTION", "SCALES", "Embedder", "ImageLike", "choose_device", "describe"]
+__all__ = ["BATCH_SIZE", "DESCRIPTION", "SCALES", "Embedder", "ImageLike", "describe"]
 
 BATCH_SIZE = 64
 FEW_IMAGES = 64
@@ -410,22 +401,6 @@ class Embedder:
     def _views(self) -> Views:
         p = replace(self.preprocessing, use_size=self.sides[-1])
         return Views(p.size, p.use_resize, p.squash, use_size=p.use_size)
-
-
-def choose_device(device: str | torch.device = "auto") -> torch.device:
-    """A device by name; "auto" takes a CUDA GPU if there is one."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    backends = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    here = [name for name, available in backends.items() if available]
-    try:
-        chosen = torch.device(device)
-        if chosen.type not in here or (chosen.type != "cuda" and chosen.index):
-            raise RuntimeError
-        torch.empty(0, device=chosen)
-    except RuntimeError:
-        raise UsageError(f"there is no device {printable(device)!r} here: use auto or {' or '.join(here)}") from None
-    return chosen
 
 
 def _as_image(image: ImageLike) -> Image.Image:

@@ -3,8 +3,6 @@
 import os
 from dataclasses import dataclass
 
-import torch
-
 from selftaught.errors import UsageError
 
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -32,22 +30,3 @@ def launched() -> Launched | None:
     if here * machines != processes:
         raise UsageError(f"{processes} processes are not {here} on each machine: start equally many on each")
     return Launched(processes, here, machines, int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"]))
-
-
-def check_device(device: torch.device) -> None:
-    """Whether all processes on this machine can work on such a device."""
-    found = launched()
-    if found is None:
-        return
-    if device.index is not None:
-        raise UsageError(
-            f"--device {device} is one device, but there are {found.processes} processes: use --device {device.type}, "
-            "and CUDA_VISIBLE_DEVICES to choose among GPUs"
-        )
-    if device.type == "cuda" and found.on_this_machine > torch.cuda.device_count():
-        raise UsageError(
-            f"{found.on_this_machine} processes are too many for {torch.cuda.device_count()} GPUs: start one for each, "
-            "or use --device cpu"
-        )
-    if device.type not in ("cpu", "cuda"):
-        raise UsageError(f"several processes cannot work on {device.type}: use --device cpu, or one process")

@@ -8,13 +8,14 @@ from torch import nn
 
 from conftest import TINY
 from selftaught import train
+from selftaught.devices import free_memory
 from selftaught.errors import UsageError
 from selftaught.learners import make_settings
 from selftaught.learners.stml import STML
 from selftaught.networks import Backbone, Encoder, Preprocessing
 from selftaught.training import automatic
 from selftaught.training.automatic import resolve
-from selftaught.training.gradient_parts import backward_in_parts, bytes_per_view, free_memory
+from selftaught.training.gradient_parts import backward_in_parts, bytes_per_view
 
 INPUTS = Preprocessing(size=32)
 

@@ -16,8 +16,9 @@ import torch
 from several import PATIENCE, run_launched, wait_until
 
 from selftaught import train
+from selftaught.devices import check_device
 from selftaught.errors import UsageError
-from selftaught.launched import Launched, check_device, launched
+from selftaught.launched import Launched, launched
 from selftaught.training import processes
 from selftaught.training.processes import join_processes
 

@@ -13,10 +13,11 @@ from selftaught.cli.model_commands import load_model, load_whitened, report_skip
 from selftaught.cli.options import ModelUse
 from selftaught.console import Interrupts, Reporter
 from selftaught.data import ImageFolder, Skipped, identity, open_images, skipped_table
-from selftaught.embedder import BATCH_SIZE, Embedder, choose_device
+from selftaught.devices import check_device, choose_device
+from selftaught.embedder import BATCH_SIZE, Embedder
 from selftaught.errors import ImageError, Interrupted, SelftaughtError, UsageError, printable
 from selftaught.files import lock_output, write_atomically
-from selftaught.launched import check_device, launched
+from selftaught.launched import launched
 from selftaught.model_files import DESCRIPTION, write_model
 from selftaught.vector_log import Known, VectorLog
 from selftaught.vectors import (

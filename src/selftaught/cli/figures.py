@@ -4,7 +4,7 @@ from pathlib import Path
 
 from selftaught.console import Reporter
 from selftaught.data import open_images
-from selftaught.embedder import choose_device
+from selftaught.devices import choose_device
 from selftaught.errors import UsageError, printable
 from selftaught.reproduce import draw_figures
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from selftaught.console import Reporter, duration
-from selftaught.embedder import choose_device
+from selftaught.devices import choose_device
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import lock_output
 from selftaught.reproduce import (

@@ -35,7 +35,7 @@ from selftaught.data.file_reader import FileReader, unreadable
 from selftaught.data.folder import ImageFolder, Skipped, check_skipped, find_images, joined, skipped_table
 from selftaught.data.images import from_array, identity, open_image, to_rgb
 from selftaught.data.labels import Level
-from selftaught.data.loader import ReadersEnded, available_cores
+from selftaught.data.loader import ReadersEnded
 from selftaught.data.products import draw_photos, make_products
 from selftaught.data.requests import Batch, ImageReader, View, ViewRequest
 from selftaught.data.sources import absolute, open_images
@@ -69,7 +69,6 @@ __all__ = [
     "ViewRequest",
     "Views",
     "absolute",
-    "available_cores",
     "benchmark_of",
     "cache_limit",
     "cache_root",

@@ -1,7 +1,6 @@
 """Worker processes that answer batches of requests, in order, and serve every pass of a run."""
 
 import multiprocessing
-import os
 import signal
 import threading
 import traceback
@@ -107,11 +106,6 @@ class Loader(Generic[T]):
         for worker in workers:
             worker.join(0.1)
         return next((worker.exitcode for worker in workers if worker.exitcode), 0)
-
-
-def available_cores() -> int:
-    """Cores this process may use, which in a container or under a scheduler can be fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 class _Forward:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from selftaught.console import Interrupts, Reporter
-from selftaught.data import ImageFolder, Skipped, available_cores, check_skipped, identity, open_images
+from selftaught.data import ImageFolder, Skipped, check_skipped, identity, open_images
+from selftaught.devices import available_cores
 from selftaught.embedder import BATCH_SIZE
 from selftaught.errors import ImageError, Interrupted, UsageError, printable
 from selftaught.files import lock_folder

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from selftaught.data import available_cores
+from selftaught.devices import available_cores
 from selftaught.retrieval import choose_search
 
 Map = NDArray[np.float32]

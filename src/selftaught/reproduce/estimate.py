@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from selftaught.embedder import choose_device
+from selftaught.devices import choose_device
 from selftaught.networks import OFFLINE_BACKBONE, Encoder, build_backbone, hub_reachable, offline_weights
 from selftaught.reproduce.folders import run_seconds, status
 from selftaught.reproduce.plan import Job

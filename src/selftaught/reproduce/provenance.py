@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 import selftaught
-from selftaught.data import available_cores
-from selftaught.embedder import choose_device
+from selftaught.devices import available_cores, choose_device
 from selftaught.errors import printable
 from selftaught.learners import make_settings
 from selftaught.reproduce.request import Request

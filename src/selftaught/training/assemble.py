@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from selftaught.console import Interrupts, Reporter
 from selftaught.data import CachedReader, DecodedCache, FileReader, ImageFolder, ImageReader, Views
-from selftaught.embedder import choose_device
+from selftaught.devices import choose_device
 from selftaught.errors import UsageError, printable
 from selftaught.learners import Learner, build_learner, change_settings
 from selftaught.networks import (

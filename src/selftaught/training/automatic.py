@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from selftaught.console import duration
-from selftaught.data import available_cores
+from selftaught.devices import available_cores, free_memory, has_bfloat16
 from selftaught.errors import SelftaughtError, UsageError
 from selftaught.launched import launched
 from selftaught.learners import STML, ClusterSettings, STMLSettings, find_method
@@ -17,7 +17,7 @@ from selftaught.parallel import all_gather_list, world
 from selftaught.recipes import Settings
 from selftaught.retrieval import APPROXIMATE_FROM, choose_search, nearest
 from selftaught.run_folder import Choice
-from selftaught.training.gradient_parts import bytes_per_view, free_memory, own_rows, part_size
+from selftaught.training.gradient_parts import bytes_per_view, own_rows, part_size
 
 BATCH_SIZE = 120
 STEPS_PER_EPOCH = 8
@@ -228,12 +228,6 @@ def _rows_at_once(
     reason = f"{rows} would take {rows * each / 2**30:.1f} GiB, and {free / 2**30:.1f} are free"
     sizes = [size for size in range(1, rows) if rows % size == 0 and size <= max(FEWEST_ROWS, fitting)]
     return [Choice("rows_at_once", sizes[-1], reason)]
-
-
-def has_bfloat16() -> bool:
-    """Whether this CPU has units that multiply matrices of bfloat16, which is faster than float32 there."""
-    supported = getattr(torch.cpu, "_is_amx_tile_supported", None)
-    return supported is not None and bool(supported())
 
 
 def _compile(settings: Settings, images: int, device: torch.device, batch_norm: Choice) -> list[Choice]:

@@ -8,13 +8,14 @@ import torch
 
 from selftaught.console import duration
 from selftaught.data import cache_root
+from selftaught.devices import free_memory
 from selftaught.learners import STMLSettings
 from selftaught.networks import Backbone, Encoder
 from selftaught.parallel import world
 from selftaught.recipes import Settings
 from selftaught.training.automatic import Pace
 from selftaught.training.frozen_backbone import VIEWS
-from selftaught.training.gradient_parts import bytes_per_view, free_memory, own_rows, part_size
+from selftaught.training.gradient_parts import bytes_per_view, own_rows, part_size
 
 ASPECT = 4 / 3
 """Long side of a photo by its short side, as most cameras have it."""

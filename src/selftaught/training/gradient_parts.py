@@ -6,10 +6,8 @@ more, now with that gradient. That takes a quarter more time, and gives the same
 its own: batch norm must be frozen.
 """
 
-import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
-from pathlib import Path
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -87,24 +85,3 @@ def bytes_per_view(encoder: Encoder, bfloat16: bool = False) -> int:
         features = encoder(views)
     del features
     return sum(kept.values()) // MEASURED_VIEWS
-
-
-def free_memory(device: torch.device) -> int | None:
-    """Bytes that can still be used on a device; None if that is not known."""
-    if device.type == "cuda":
-        number = torch.cuda.current_device() if device.index is None else device.index
-        left, whole = torch.cuda.mem_get_info(number)
-        allowed = torch.cuda.get_per_process_memory_fraction(number) * whole - torch.cuda.memory_reserved(number)
-        return int(min(left, allowed))
-    free = None
-    with suppress(OSError, ValueError, IndexError):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = 1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1])
-    with suppress(OSError, ValueError):  # a container may be allowed less
-        group = Path("/sys/fs/cgroup")
-        left = int((group / "memory.max").read_text()) - int((group / "memory.current").read_text())
-        free = left if free is None else min(free, left)
-    with suppress(OSError, ValueError, AttributeError):
-        if free is None:
-            free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return free

@@ -13,10 +13,10 @@ from torch import nn
 
 from selftaught.console import Interrupts, Reporter
 from selftaught.data import ReadersEnded, Skipped, absolute, check_skipped, skipped_table
-from selftaught.embedder import Embedder, choose_device
+from selftaught.devices import check_device, choose_device
+from selftaught.embedder import Embedder
 from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError, printable
 from selftaught.files import lock_folder, remove_leftovers, write_atomically
-from selftaught.launched import check_device
 from selftaught.learners import Learner, change_settings, make_settings, name_method
 from selftaught.networks import Preprocessing, is_backbone
 from selftaught.parallel import barrier, rank, run_on_first

@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 
 from selftaught.console import Reporter
-from selftaught.data import FileReader, ImageFolder, Views, available_cores, check_skipped, unreadable
+from selftaught.data import FileReader, ImageFolder, Views, check_skipped, unreadable
+from selftaught.devices import available_cores
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.reproduce.figures.auroc import draw_auroc
 from selftaught.reproduce.figures.cases import draw_cases
