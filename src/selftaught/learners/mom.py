@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from selftaught.errors import SelftaughtError
 from selftaught.learners.learner import VIEWS, Learner
-from selftaught.learners.manifold import mine
+from selftaught.learners.manifold import Pools, mine
 from selftaught.method import draw, in_full_precision
 from selftaught.networks import EmbeddingNetwork, Encoder, fit_whitening, linear_head
 from selftaught.recipes import Positive, Settings
@@ -34,6 +34,30 @@ class MOMSettings(Settings):
 
     margin: Positive = 0.5
     """By how much, in squared distance, negatives must be farther from their anchor than positives."""
+
+
+def mine_pools(features: Tensor) -> Pools:
+    """Every image's hard positives and negatives, from n×d pooled features.
+
+    The features are whitened before; pools and graph are smaller where there are few images.
+    """
+    pool, graph = pool_sizes(len(features))
+    return mine(mining_vectors(features), graph, pool, 2 * pool, pool)
+
+
+def pool_sizes(images: int) -> tuple[int, int]:
+    """Images in a pool, and neighbors of the graph, for so many images."""
+    return min(POOL, max(FEWEST, images // 100)), min(GRAPH, max(FEWEST, images // 100))
+
+
+def mining_vectors(features: Tensor) -> Tensor:
+    """The features whitened, of length 1: the space that is mined."""
+    try:
+        kept = max(2, min(WIDTH, features.shape[1], len(features) // SHARE))
+        weight, bias = fit_whitening(features, kept, alpha=1)
+    except ValueError:
+        raise SelftaughtError(NOTHING) from None
+    return F.normalize(features @ weight.T + bias)
 
 
 @in_full_precision
@@ -69,7 +93,7 @@ class MOM(Learner):
     def __init__(self, encoder: Encoder, settings: MOMSettings, images: int) -> None:
         super().__init__(encoder, settings, images)
         self.margin = settings.margin
-        self.pool, self.graph = (min(most, max(FEWEST, images // 100)) for most in (POOL, GRAPH))
+        self.pool, _ = pool_sizes(images)
         heads = {"f": linear_head(encoder.features, settings.dim), "pooled": nn.Identity()}
         self.network = EmbeddingNetwork(encoder, heads, normalize=True)
         self.positives: Tensor
@@ -110,14 +134,7 @@ class MOM(Learner):
 
     def _mine(self, features: Tensor) -> None:
         """Fill the pools; weights are divided by their mean, so that the loss has the scale of others."""
-        n, where = len(features), features.device if features.is_cuda else torch.device("cpu")
-        features = features.to(where)
-        try:
-            weight, bias = fit_whitening(features, max(2, min(WIDTH, features.shape[1], n // SHARE)), alpha=1)
-        except ValueError:
-            raise SelftaughtError(NOTHING) from None
-        vectors = F.normalize(features @ weight.T + bias)
-        found = mine(vectors, self.graph, self.pool, 2 * self.pool, self.pool)
+        found = mine_pools(features.to(features.device if features.is_cuda else "cpu"))
         self.positives.copy_(found.positives)
         self.negatives.copy_(found.negatives)
         self.weights.copy_(found.weights / found.weights[found.positives >= 0].mean().clamp(min=1e-12))
