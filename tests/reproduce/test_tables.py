@@ -159,6 +159,14 @@ def test_our_own_table_has_every_method() -> None:
     assert not METHODS.compared
 
 
+def test_the_page_of_methods_says_which_rows_are_not_run_and_why() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "methods.md").read_text("utf-8")
+    for table in TABLES.values():
+        assert re.search(rf"(`|reproduce ){table.name}[` ]", page), table.name
+        for row in table.rows:
+            assert f"- {row.label}: {row.why.partition(';')[0]}" in page or not row.why, row.label
+
+
 def test_names_that_do_not_exist_are_answered_with_the_nearest_one() -> None:
     with pytest.raises(UsageError, match="did you mean 'ablation'"):
         find_table("ablations")
