@@ -22,7 +22,7 @@ from selftaught.data import ImageFolder, View, find_images
 from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError
 from selftaught.learners import STML
 from selftaught.networks import Preprocessing
-from selftaught.run_folder import PARTIAL
+from selftaught.run_folder import PARTIAL, read_record
 from selftaught.training import assemble, checkpoint, loop
 from selftaught.training.evaluation import Evaluation
 
@@ -160,7 +160,10 @@ def test_a_run_that_another_process_works_on_is_left_alone(run: Path) -> None:
             train(resume=run, quiet=True)
         assert before == {path: path.stat().st_mtime_ns for path in run.iterdir()}
         other.communicate("\n")
+    record = read_record(run)
     train(resume=run, quiet=True)
+    again = read_record(run)
+    assert (again.requested, again.settings) == (record.requested, record.settings)
 
 
 def test_a_vanished_image_stops_with_its_name_and_training_goes_on_when_it_is_back(tmp_path: Path) -> None:

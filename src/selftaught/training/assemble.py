@@ -106,6 +106,10 @@ def prepare(
     length = _choose_length(requested, stage.record, count, backbone, device, pace)
     requested = replace(requested, **{choice.name: choice.value for choice in length})
     chosen, choices = resolve(requested, count, backbone, device, stage.record.leg)
+    if known is not None and known.batch_size is not None:
+        chosen = replace(chosen, rows_at_once=known.rows_at_once)
+        choices = [choice for choice in choices if choice.name != "rows_at_once"]
+        choices += [choice for choice in stage.record.choices if choice.name == "rows_at_once"]
     backbone = _used_at(backbone, chosen)
     record = replace(
         stage.record,
