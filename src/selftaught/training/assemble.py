@@ -42,7 +42,7 @@ from selftaught.training.start import Start, begin_with, read_origin, read_start
 
 @dataclass(frozen=True)
 class Context:
-    """What all stages of a run have in common, and no record holds."""
+    """Values that all stages of a run share and that no record holds."""
 
     run: Path
     own: nn.Module | None
@@ -54,13 +54,13 @@ class Context:
 
     @property
     def command(self) -> str:
-        """What a user types to go on with the run."""
+        """The command that continues the run."""
         return f"{RESUME} {shlex.quote(printable(self.run))}"
 
 
 @dataclass(frozen=True)
 class Parts:
-    """All that the loop works with."""
+    """Everything the loop works with."""
 
     folder: Path
     record: RunRecord
@@ -74,14 +74,14 @@ class Parts:
     reader: ImageReader
     evaluation: Evaluation
     survey: Evaluation
-    """The same with images, where ``evaluation`` is given their features only."""
+    """Like ``evaluation``, but it always reads images; ``evaluation`` reads features where only the heads learn."""
     logbook: Logbook
     context: Context
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A stage of which all that was open is chosen, before anything is written."""
+    """A stage with all open settings chosen, before anything is written."""
 
     record: RunRecord
     settings: Settings
@@ -92,10 +92,10 @@ class Prepared:
 def prepare(
     stage: Stage, images: RunImages, resumed: bool, context: Context, start: Start | None, done: int | None = None
 ) -> Prepared:
-    """Choose what is open, and say it. What it will take is said of a new run, or if so many epochs are ``done``."""
+    """Choose the open settings and print them; for a new run, or if ``done`` is given, print an estimate too."""
     requested = change_settings(stage.record.requested, context.overrides)
     known = stage.record.settings
-    if known is not None and known.batch_size is not None:  # resumed: it rounds as before, whatever memory is free
+    if known is not None and known.batch_size is not None:  # resumed: equal parts round equally
         requested = replace(requested, rows_at_once=known.rows_at_once or 2 * known.batch_size)
     device = make_fabric(choose_device(requested.device), "32-true").device
     torch.manual_seed(requested.seed)
@@ -146,7 +146,7 @@ def assemble(stage: Stage, images: RunImages, resumed: bool, context: Context, p
     try:
         reader.prepare(images.training, images.evaluation)
         fabric = make_fabric(device, chosen.precision)
-        learner.to(device)  # or Fabric warns that only the backbone is there
+        learner.to(device)  # otherwise Fabric warns that only the backbone is there
         module, optimizer = fabric.setup(learner, make_optimizer(learner, chosen))
         learner.train()
         survey = Evaluation(learner, fabric, reader, reporter, interrupts, chosen, images.evaluation)
@@ -177,7 +177,7 @@ def assemble(stage: Stage, images: RunImages, resumed: bool, context: Context, p
 
 
 def make_reader(chosen: Settings, inputs: Preprocessing, collection: Path, device: torch.device) -> ImageReader:
-    """What reads the images of a collection, which names the cache of decoded ones."""
+    """The reader of a collection's images; ``collection`` also names the cache of decoded images."""
     views = Views(
         inputs.size,
         inputs.use_resize,
@@ -197,7 +197,7 @@ def make_reader(chosen: Settings, inputs: Preprocessing, collection: Path, devic
 def _choose_length(
     requested: Settings, record: RunRecord, images: int, backbone: Backbone, device: torch.device, pace: Pace | None
 ) -> list[Choice]:
-    """The number of epochs, if it is open. It may depend on the clock, so a run keeps it and its processes share it."""
+    """The number of epochs, if it is open. It depends on measured time, so it is recorded, and processes share it."""
     if requested.epochs is not None:
         return []
     if record.settings is not None:
@@ -207,7 +207,7 @@ def _choose_length(
 
 
 def _used_at(backbone: Backbone, chosen: Settings) -> Backbone:
-    """The backbone with the size at which its images are seen once it is trained."""
+    """The backbone with the image size that the trained model will use."""
     size = backbone.preprocessing.use_size if chosen.use_size is None else chosen.use_size
     try:
         return replace(backbone, preprocessing=replace(backbone.preprocessing, use_size=size))
@@ -222,7 +222,7 @@ def make_optimizer(learner: Learner, settings: Settings) -> AdamP:
 
 
 def find_start(stage: Stage, own: nn.Module | None) -> Start | None:
-    """What a stage begins with, if that is no backbone by name."""
+    """The network that a stage starts from; None if it starts from a backbone by name."""
     if stage.starts_from is not None:
         return read_start(stage.starts_from)
     return None if stage.record.from_run is None else read_origin(stage.record.from_run, own)

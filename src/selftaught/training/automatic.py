@@ -25,18 +25,18 @@ FEWEST_QUERIES = 12
 CACHE_SIDE = 1.5
 """Short side of a decoded image in units of a crop: a random crop of mean area is then about as large as its view."""
 COMPILE_FROM = 300_000
-"""Images in all epochs from which on compiling saves more time than it takes."""
+"""From this many images in all epochs on, compiling saves more time than it takes."""
 EPOCHS, FEWEST_EPOCHS, MOST_STEPS = 30, 3, 3000
-"""How long a run is where nobody says it."""
+"""The length of a run if the user gives none."""
 LEAST_MOMENTUM = 0.998
-"""In a short run the teacher stays near its start, which is what was tried."""
+"""In a short run this keeps the teacher near its start, as in the runs that were tried."""
 MEMORY_SHARE, FEWEST_ROWS = 0.4, 4
-"""How much of the free memory a batch may take, and views that go through the network together at the least."""
+"""The share of the free memory that a batch may take, and the fewest views that go through the network together."""
 PATIENCE = 1800.0
-"""Seconds that training without a GPU takes where nobody says how long."""
+"""Seconds that training without a GPU may take if the user gives no length."""
 TIMED_VIEWS = 8
 CLUSTERS = 100
-"""About as many as the data sets CUB and Cars have classes; ours, as nothing is known of a folder without labels."""
+"""About the number of classes of CUB and Cars; our choice, since a folder without labels does not tell its classes."""
 
 
 def resolve(
@@ -103,9 +103,9 @@ def _use_size(settings: Settings, backbone: Backbone) -> list[Choice]:
 def choose_epochs(
     settings: Settings, images: int, backbone: Backbone, device: torch.device, per_image: float | None = None
 ) -> Choice:
-    """How long to train where nobody says it: on a CPU as long as a user may want to wait.
+    """The number of epochs if the user gives none: on a CPU, as many as a user may want to wait for.
 
-    ``per_image``: what :func:`time_per_image` gives, if it is known already.
+    ``per_image``: the result of :func:`time_per_image`, if it is known already.
     """
     if device.type == "cuda" or settings.train == "heads":
         most = max(FEWEST_EPOCHS, MOST_STEPS * BATCH_SIZE // images)
@@ -119,14 +119,14 @@ def choose_epochs(
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds that a view takes: learned from, or only looked at."""
+    """Seconds per view: to learn from it, or only to embed it."""
 
     learn: float
     look: float
 
     @property
     def per_image(self) -> float:
-        """Seconds of an image in an epoch: two views learned from and taught, and one looked up."""
+        """Seconds per image and epoch: student and teacher see two views, and the search for neighbors embeds one."""
         return 2 * self.learn + 3 * self.look
 
 
@@ -136,7 +136,7 @@ def time_per_image(encoder: Encoder, device: torch.device) -> float:
 
 
 def measure_pace(encoder: Encoder, device: torch.device) -> Pace:
-    """About how fast a network is, which is tried with a few views."""
+    """The approximate speed of a network, measured with a few views."""
     size = encoder.preprocessing.size
     views = torch.zeros(TIMED_VIEWS, 3, size, size, dtype=torch.uint8, device=device)
 
@@ -154,8 +154,8 @@ def measure_pace(encoder: Encoder, device: torch.device) -> Pace:
         return time.perf_counter() - began
 
     was_training = encoder.training
-    encoder.eval()  # or the statistics of batch norm would move
-    run(True)  # what is only done once
+    encoder.eval()  # otherwise the statistics of batch norm would change
+    run(True)  # the first run also does what is done only once
     learned, seen = min(run(True) for _ in range(2)), min(run(False) for _ in range(2))
     encoder.train(was_training)
     return Pace(learned / TIMED_VIEWS, seen / TIMED_VIEWS)
@@ -209,7 +209,7 @@ def _precision(settings: Settings, backbone: Backbone, device: torch.device) -> 
 def _rows_at_once(
     settings: Settings, backbone: Backbone, device: torch.device, frozen: bool, precision: str
 ) -> list[Choice]:
-    """The parts that a process's share of a batch is taken in, if it is too much for the memory that is free."""
+    """The size of the parts in which a process takes its share of a batch, if that does not fit into free memory."""
     assert settings.batch_size is not None
     rows = own_rows(settings)
     possible = issubclass(find_method(settings.method).learner, STML) and frozen and settings.train == "all"

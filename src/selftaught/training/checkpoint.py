@@ -26,12 +26,12 @@ PARTS = ("learner", "optimizer", "random")
 
 
 class DamagedCheckpoint(SelftaughtError):
-    """A checkpoint with other content than was written."""
+    """A checkpoint whose content is not what was written."""
 
 
 @dataclass
 class TrainState:
-    """Where a run is. With the learner and the optimizer this is all that the next step depends on."""
+    """The progress of a run. The next step depends only on this, the learner and the optimizer."""
 
     files: tuple[str, ...]
     """The training images that could be read."""
@@ -66,7 +66,7 @@ class Checkpoint:
 def save_checkpoint(path: Path, parts: Mapping[str, Any], state: TrainState) -> None:
     content = {
         "format": FORMAT,
-        # Names cannot hold a zero, and one text is saved and read much faster than a million.
+        # Names cannot hold a zero byte, and one string is saved and read much faster than a million.
         "progress": vars(state) | {name: SEPARATOR.join(getattr(state, name)) for name in LISTS},
         "random": _random_states(),
         **parts,
@@ -77,7 +77,7 @@ def save_checkpoint(path: Path, parts: Mapping[str, Any], state: TrainState) -> 
 
 
 def load_checkpoint(run: Path) -> Checkpoint | None:
-    """The latest state of a run, None if it has none yet; process 0 decides for all which file that is."""
+    """The latest state of a run, None if it has none yet; process 0 decides for all processes which file to read."""
     found: list[Checkpoint | None] = []
 
     def find() -> Path | None:
@@ -89,7 +89,7 @@ def load_checkpoint(run: Path) -> Checkpoint | None:
 
 
 def read_checkpoint(file: Path) -> Checkpoint:
-    """What a checkpoint holds; an error in one sentence if it cannot be read or is not what was written."""
+    """The content of a checkpoint; raises an error if it cannot be read or is not what was written."""
     with open_regular(file) as opened:
         try:
             with zipfile.ZipFile(opened) as archive:
@@ -105,7 +105,7 @@ def read_checkpoint(file: Path) -> Checkpoint:
                 if not all(isinstance(part, dict) for part in parts.values()):
                     raise TypeError("a part is no dictionary")
                 return Checkpoint(file, parts, _read_state(content["progress"]))
-        except Exception:  # whatever a damaged archive makes the readers say
+        except Exception:  # a damaged archive can make the readers raise anything
             raise DamagedCheckpoint(
                 f"the checkpoint {printable(file)} is damaged and cannot be read: the run must be started again"
             ) from None
@@ -116,7 +116,7 @@ def read_checkpoint(file: Path) -> Checkpoint:
 
 
 def find_latest(run: Path) -> Checkpoint | None:
-    """The state in mid-epoch, or else that at an epoch's end, which also stands in for a damaged one."""
+    """The state in mid-epoch; if there is none, or it is damaged, the state at an epoch's end."""
     if (run / PARTIAL).exists():
         try:
             return read_checkpoint(run / PARTIAL)
@@ -147,7 +147,7 @@ def _read_state(saved: dict[str, Any]) -> TrainState:
 
 
 def restore_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
-    """Give an optimizer a saved state, which must be that of one with the same options and parameters."""
+    """Give an optimizer a saved state, which must come from an optimizer with the same options and parameters."""
     for own, other in zip(optimizer.state_dict()["param_groups"], saved["param_groups"], strict=True):
         if any(type(other[name]) is not type(own[name]) or other[name] != own[name] for name in own if name != "lr"):
             raise ValueError("other options")
@@ -178,4 +178,4 @@ def set_random_states(states: dict[str, Any]) -> None:
     np.random.set_state({"bit_generator": "MT19937", "state": {"key": key, "pos": states["numpy_position"]}})
     torch.set_rng_state(states["torch"])
     if states["cuda"] is not None and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"])  # of whichever GPU this process uses
+        torch.cuda.set_rng_state(states["cuda"])  # the state of the GPU that this process uses

@@ -1,4 +1,4 @@
-"""Networks, losses and crops through ``torch.compile``, or as they are where that does not work."""
+"""Networks, losses and crops through ``torch.compile``, or uncompiled where that does not work."""
 
 import copy
 import logging
@@ -23,15 +23,16 @@ from selftaught.training.gradient_parts import part_size
 def compiled(parts: Parts, wanted: bool) -> Iterator[None]:
     """Within, the learner's encoders and its loss are compiled, for training and for embedding, if settings say so.
 
-    Only now, right before the first step: all images are known to be readable, and their readers run, which compilers
-    would disturb. Afterwards all is as before: for inputs of other sizes it would be compiled again and again.
+    Compiling comes right before the first step: by then all images are known to be readable, and the processes that
+    read them, which compilers would disturb, have started. Afterwards nothing is compiled any more: each other size of
+    input would have to be compiled again.
     """
     if not wanted or not parts.settings.compile:
         yield
         return
     before = [(part, part._compiled_call_impl) for part in parts.learner.modules()]
     try:
-        with parts.context.interrupts.at_once():  # a compiler whose helpers are gone would wait for them forever
+        with parts.context.interrupts.at_once():  # a compiler waits forever for workers that a signal has ended
             parts.evaluation.compiled = _compile(parts)
         if not parts.evaluation.compiled:
             _restore(before)
@@ -47,14 +48,14 @@ def _restore(before: list[tuple[nn.Module, Any]]) -> None:
 
 
 def _compile(parts: Parts) -> bool:
-    """Compile, and run all that was compiled once; whether that worked.
+    """Compile, and run each compiled part once; returns whether that worked.
 
     Nothing else of the learner changes: not its weights, statistics or gradients, nor the random state.
     """
     learner, fabric, say = parts.learner, parts.fabric, parts.context.reporter.say
     batch_size = parts.settings.batch_size
     assert batch_size is not None
-    torch._dynamo.reset()  # what was compiled for a run before this one counts toward a limit
+    torch._dynamo.reset()  # what an earlier run compiled would count toward a limit
     encoders = [part for part in compile_parts(learner, fabric.device) if isinstance(part, Encoder)]
     for name in ("torch._inductor", "torch._dynamo"):
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -70,14 +71,14 @@ def _compile(parts: Parts) -> bool:
     except KeyboardInterrupt:
         _end_compilers()
         raise
-    except Exception as error:  # whatever compilers and their environments come up with
-        reason = " ".join(str(error).split("\n")[:2])[:200]  # the rest is for those who write compilers
+    except Exception as error:  # compilers and their environments can raise anything
+        reason = " ".join(str(error).split("\n")[:2])[:200]  # the rest helps only authors of compilers
         say(f"going on without torch.compile, which failed: {type(error).__name__}: {reason}")
         torch._dynamo.reset()
         return False
     finally:
         learner.zero_grad()
-    with suppress(Exception):  # its processes and threads are of no more use, and in the way of new processes
+    with suppress(Exception):  # the compiler's processes and threads are no longer needed, and hinder new processes
         async_compile.shutdown_compile_workers()
     return True
 
@@ -95,15 +96,15 @@ def compile_parts(learner: Learner, device: torch.device) -> list[nn.Module]:
 
 
 def _end_compilers() -> None:
-    """End the compiler's processes: a signal has reached them too, and at its end Python would wait for them."""
-    with suppress(Exception):  # where torch keeps them is its own matter
+    """End the compiler's processes: the signal has reached them too, and Python would wait for them when it exits."""
+    with suppress(Exception):  # torch does not document where it keeps them
         pool = async_compile.AsyncCompile.process_pool
         if pool.cache_info().currsize:
             pool().process.kill()  # type: ignore[union-attr]
 
 
 def _try(encoder: Encoder, fabric: Fabric, part: int | None, rows: int, embedded: int) -> None:
-    """Run all that will be run of an encoder once, with the shapes that it will be run with."""
+    """Run an encoder once in each way that training will, with the same shapes."""
     inputs = encoder.preprocessing
     views = _black(part or rows, inputs.size, fabric.device)
     with fabric.autocast():
@@ -128,7 +129,7 @@ def _try_loss(learner: STML, fabric: Fabric, rows: int) -> None:
     for _ in range(3):  # a CUDA graph is recorded after the first time
         with fabric.autocast():
             loss = learner.loss({**learned, "teacher": learned["g"].detach()}, ids)["loss"]
-        torch.autograd.grad(loss, list(learned.values()))  # not backward: what is kept would be overwritten
+        torch.autograd.grad(loss, list(learned.values()))  # not backward(): it would overwrite kept gradients
 
 
 def _black(count: int, size: int, device: torch.device) -> Tensor:

@@ -1,4 +1,4 @@
-"""How much time, memory and disk a run will take, said before it starts."""
+"""How much time, memory and disk a run will take, printed before it starts."""
 
 import shutil
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ from selftaught.training.frozen_backbone import VIEWS
 from selftaught.training.gradient_parts import bytes_per_view, own_rows, part_size
 
 ASPECT = 4 / 3
-"""Long side of a photo by its short side, as most cameras have it."""
+"""Long side of a photo divided by its short side, as in most cameras."""
 COPIES = 5
-"""Of each learned number: itself, its gradient, the optimizer's two averages, the teacher's."""
+"""Numbers kept per parameter: its value, its gradient, the optimizer's two averages, the teacher's value."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class Estimate:
 def estimate(
     settings: Settings, images: int, measured: int, backbone: Backbone, device: torch.device, pace: Pace, done: int = 0
 ) -> Estimate:
-    """What training on so many images takes, measured on others after each epoch; ``done`` epochs are over."""
+    """What it takes to train on ``images`` images and to score ``measured`` others; ``done`` epochs are over."""
     assert settings.epochs is not None
     inputs, epochs = backbone.preprocessing, settings.epochs - done
     scale = (inputs.use_size / inputs.size) ** 2
     looking = measured * pace.look * scale
     parameters = sum(parameter.numel() for parameter in backbone.module.parameters())
-    if settings.train == "heads":  # every view is looked at once, and little is learned
+    if settings.train == "heads":  # every view is embedded once, and learning takes little
         seconds, memory = images * (1 + VIEWS) * pace.look + looking, 4 * parameters
     else:
         centers = pace.look * scale if isinstance(settings, STMLSettings) and settings.batches == "whitened" else 0
@@ -54,7 +54,7 @@ def estimate(
 
 
 def describe_estimate(found: Estimate, settings: Settings, device: torch.device, done: int = 0) -> str:
-    """An estimate in one line, beside what is free."""
+    """An estimate in one line, with the memory and disk that are free."""
     assert settings.epochs is not None
     most = "at most about" if device.type == "cuda" else "about"  # a few views do not keep a GPU busy
     epochs = settings.epochs - done

@@ -1,4 +1,4 @@
-"""What is measured of a learner before training and after each epoch."""
+"""Measurements of a learner before training and after each epoch."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -32,7 +32,7 @@ from selftaught.training.readout import fit_readout
 EMBEDDED_ON_GPU, EMBEDDED_ON_CPU = 256, 64
 """Images embedded at once."""
 RECALLS = (1, 2, 4, 8, 10, 100)
-"""The k of Recall@k that any of the paper's tables has."""
+"""Every k of Recall@k in the paper's tables."""
 
 
 class Unreadable(ImageError):
@@ -48,14 +48,14 @@ class Unreadable(ImageError):
 
 @dataclass(frozen=True)
 class FirstPass:
-    """The embeddings of those images that could be read in a pass over all, and the network that they are of."""
+    """The embeddings of the images that could be read in a pass over all, and the network that made them."""
 
     rows: dict[str, int]
     heads: dict[str, Tensor]
     network: dict[str, Tensor]
 
     def embeddings_of(self, images: ImageFolder, network: nn.Module) -> dict[str, Tensor] | None:
-        """The embeddings of the images by the network; None if they are of another network or of other images."""
+        """The network's embeddings of the images; None if this pass was made with another network or other images."""
         state = network.state_dict()
         alike = state.keys() == self.network.keys() and all(map(torch.equal, state.values(), self.network.values()))
         if not alike or not self.rows.keys() >= set(images.files):
@@ -65,13 +65,13 @@ class FirstPass:
 
 
 Passes = dict[tuple[View, str], FirstPass]
-"""By the view, and the folder of the images."""
+"""The passes by view and folder of the images."""
 
 
 class Evaluation:
     """Embeds images with the learner's network and draws numbers from that. Labels are used here alone.
 
-    Several processes embed a part of the images each, and all get all embeddings.
+    With several processes, each embeds a part of the images, and each gets all embeddings.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Evaluation:
         labeled: ImageFolder | None,
         passes: Passes | None = None,
     ) -> None:
-        """``passes``: where passes are noted that may have to be made again, when unreadable images are left out."""
+        """``passes``: keeps passes over the images, to be reused when training restarts without unreadable ones."""
         self.learner, self.fabric, self.reader = learner, fabric, reader
         self.reporter, self.interrupts, self.settings, self.labeled = reporter, interrupts, settings, labeled
         most = EMBEDDED_ON_GPU if fabric.device.type == "cuda" else EMBEDDED_ON_CPU
@@ -153,11 +153,11 @@ class Evaluation:
         with self.reporter.work(label, len(own)) as tell:
 
             def advance(more: int) -> None:
-                if world() == 1:  # among several, the loop asks all of them together
+                if world() == 1:  # with several processes, the loop asks all of them together
                     self.interrupts.check()
                 tell(more, "")
 
-            # What is compiled is compiled for one size of input.
+            # The network is compiled for one size of input only.
             compiled = self.compiled and view == "squash" and not exact
             stance = nullcontext() if compiled else torch.compiler.set_stance("force_eager")
             with stance, nullcontext() if exact else self.fabric.autocast():
@@ -180,7 +180,7 @@ class Evaluation:
         skipped = all_gather_list([Skipped(images.files[own[i]], reason) for i, reason in failures])
         if skipped:
             raise Unreadable(images, skipped)
-        # A process without any image of its own takes part with no rows, of the widths that the others know.
+        # A process without images contributes no rows, and learns their widths from the others.
         widths = dict(all_gather_list([(name, rows.shape[1]) for name, rows in heads.items()]))
         empty = torch.empty(0, device=self.fabric.device)
         parts = {name: heads.get(name, empty.view(0, width)).view(-1, views, width) for name, width in widths.items()}

@@ -1,4 +1,4 @@
-"""What is used of Lightning Fabric, from its own package or, where only that is installed, from all of Lightning."""
+"""The parts of Lightning Fabric in use, from the package lightning-fabric or, if only that is installed, lightning."""
 
 from importlib.util import find_spec
 from typing import TYPE_CHECKING

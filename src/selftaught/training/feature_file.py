@@ -1,4 +1,4 @@
-"""Features computed once and kept on the disk, block by block: whatever ends a run, finished blocks stay."""
+"""Features computed once and kept on the disk, block by block: finished blocks survive any end of a run."""
 
 import os
 import zlib
@@ -10,7 +10,7 @@ from selftaught.errors import SelftaughtError, printable
 from selftaught.files import read_file, write_atomically
 
 BLOCK = 64
-"""Images whose features are kept together; what is under way of a block is lost by a kill."""
+"""Images whose features are written together; a kill loses only the block under way."""
 
 
 class FeatureFile:
@@ -25,7 +25,7 @@ class FeatureFile:
         self.bytes = 4 * images * views * features
 
     def prepare(self) -> list[int]:
-        """The blocks that are to be computed: unfinished ones, and those that are not as they were written."""
+        """The blocks to compute: unfinished ones, and those that have changed since they were written."""
         blocks = range(-(-self.shape[0] // BLOCK))
         try:
             sums = np.frombuffer(read_file(self.sums), "<u4")
@@ -34,7 +34,7 @@ class FeatureFile:
                 return [
                     block for block in blocks if sums[block] != _checksum(kept[block * BLOCK : (block + 1) * BLOCK])
                 ]
-        except (SelftaughtError, OSError, ValueError):  # not there, or cut off
+        except (SelftaughtError, OSError, ValueError):  # missing or cut off
             pass
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ class FeatureFile:
         return range(block * BLOCK, min((block + 1) * BLOCK, self.shape[0]))
 
     def write(self, block: int, features: np.ndarray) -> None:
-        """Keep a block; through the file, for memory mapped to a full disk would kill the process."""
+        """Write a block. This writes to the file, since on a full disk writing to mapped memory kills the process."""
         rows = np.ascontiguousarray(features, "<f4")
         try:
             _write_at(self.file, block * BLOCK * rows[0].nbytes, rows.tobytes())
@@ -61,7 +61,7 @@ class FeatureFile:
             raise self._not_written(error) from None
 
     def array(self) -> np.ndarray:
-        """images×views×features, read from the disk where it is looked at."""
+        """images×views×features, read from the disk only where they are used."""
         return np.memmap(self.file, "<f4", "r", shape=self.shape)
 
     def _not_written(self, error: OSError) -> SelftaughtError:
@@ -72,7 +72,7 @@ class FeatureFile:
 
 
 def _checksum(rows: np.ndarray) -> int:
-    """A number other than 0, which stands for a block that is not finished."""
+    """A checksum that is never 0, since 0 marks an unfinished block."""
     return zlib.crc32(np.ascontiguousarray(rows).data) or 1
 
 

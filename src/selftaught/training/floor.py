@@ -18,7 +18,7 @@ from selftaught.training.evaluation import Evaluation
 from selftaught.training.readout import ENOUGH, Heads, Readout
 
 SAMPLE_ON_GPU, SAMPLE_ON_CPU = 10_000, 1_500
-"""Training images that models are measured on, and whitened on."""
+"""The number of training images on which models are measured and whitened."""
 ROWS = 1024
 """Queries that are compared with all images at once."""
 
@@ -46,7 +46,7 @@ class Pools(nn.Module):
 
 @dataclass(frozen=True)
 class Floor:
-    """A model that training starts from, and what was measured of it."""
+    """A model that training starts from, and its measurements."""
 
     name: str
     network: EmbeddingNetwork
@@ -54,7 +54,7 @@ class Floor:
 
 
 def measure_floors(evaluation: Evaluation, images: ImageFolder, dim: int, encoder: Encoder) -> list[Floor]:
-    """The models that the untrained backbone gives."""
+    """The models that the backbone gives without training, measured."""
     seen = look(evaluation, images, Pools(encoder))
     kinds: list[tuple[str, Pooling, bool]] = [("plain backbone", "avg", False), ("plain, avg+max", "avg+max", False)]
     if len(seen.center["avg"]) >= ENOUGH:
@@ -73,7 +73,7 @@ def measure_model(evaluation: Evaluation, images: ImageFolder, name: str, networ
 
 
 def look(evaluation: Evaluation, images: ImageFolder, network: nn.Module | None = None) -> Seen:
-    """What a network, by default the learner's, makes of the images that models are measured on."""
+    """The embeddings, by the learner's or another network, of the images on which models are measured."""
     most = SAMPLE_ON_GPU if evaluation.fabric.device.type == "cuda" else SAMPLE_ON_CPU
     sample = torch.linspace(0, len(images) - 1, min(most, len(images))).round().long().tolist()
     center = evaluation.embed(images, sample, "center", "looking at the centers of images", network)

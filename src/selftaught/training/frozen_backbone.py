@@ -1,7 +1,7 @@
 """Training of the heads alone: the backbone stays as it is, so its features of every image are computed only once.
 
-The loop, the learners and the checkpoints are those of all training. What differs: the encoder does not learn, and
-:class:`FeatureReader` answers requests for views by their features, which the encoder hands on as they are.
+The loop, the learners and the checkpoints are the same as in all training. Two things differ: the encoder does not
+learn, and :class:`FeatureReader` answers requests for views with features, which the encoder returns unchanged.
 """
 
 import hashlib
@@ -28,15 +28,15 @@ VIEWS = 4
 twice the time and gave the same Recall@1 within 0.1."""
 BLOCK = 8192
 CPU_ROWS = 8
-"""Images that a CPU embeds at once: the feature maps of many do not stay in its caches, and take twice the time."""
+"""Images that a CPU embeds at once: the feature maps of more images leave its caches, which doubles the time."""
 
 
 class FeatureReader:
-    """Answers requests as a reader of images does, but by features: float32, n×1×d, or n×2×d for "random".
+    """Answers requests as a reader of images does, but with features: float32, n×1×d, or n×2×d for "random".
 
-    "random" gives two different ones of the kept views of an image, chosen by the request's seed alone. The features
-    are computed when the first batch is read: by then the encoder must have its weights and be on its device. Those
-    that were computed before, with the same weights and of the same files, are taken as they are.
+    "random" gives two different kept views of an image, chosen by the request's seed alone. The features are computed
+    when the first batch is read: by then the encoder must have its weights and be on its device. Features that were
+    computed before, with the same weights and from the same files, are reused.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class FeatureReader:
     def start(self, network: EmbeddingNetwork) -> None:
         """Let the head "f" begin with the directions in which the features of the training images differ most.
 
-        They are orthogonal too, but lose less than directions drawn at random, which a backbone that does not learn
-        could never make up for. A head of another kind, or one wider than the features, begins as it is.
+        They are orthogonal, as random directions would be, but lose less, and a backbone that does not learn cannot
+        make up for a loss. A head of another kind, or one wider than the features, keeps its own start.
         """
         head = network.heads["f"]
         if not isinstance(head, nn.Linear) or head.out_features > head.in_features:
@@ -98,10 +98,10 @@ class FeatureReader:
         return views[two_of(VIEWS, request.seed)] if request.view == "random" else views
 
     def _compute(self) -> dict[str, tuple[np.ndarray, dict[str, int]]]:
-        """The features of each kind of view, and in which row of them a file is."""
+        """The features of each kind of view, and the row of each file in them."""
         weights, training = _digest(self.encoder), self.encoder.training
         self.encoder.eval()
-        # The random views last: what cannot be read is found before, and what a cache decodes is there for them.
+        # Random views come last: by then unreadable images are known, and the cache has decoded the others.
         images, measured = self.images.training, self.images.evaluation
         rows = _rows(images)
         kept = {"squash": (self._keep("squash", images, 1, weights), rows)}
@@ -112,7 +112,7 @@ class FeatureReader:
         return kept
 
     def _keep(self, view: View, images: ImageFolder, looks: int, weights: bytes) -> np.ndarray:
-        """The answers to ``looks`` requests for a view of each image, which have two views each if it is random."""
+        """The features of ``looks`` requests for a view of each image; a request for "random" gives two views."""
         key = run_on_first(lambda: hashlib.sha256(weights + _digest_files(images)).hexdigest()[:16])
         views = looks * (2 if view == "random" else 1)
         kept = FeatureFile(self.folder / f"{view}-{key}.f32", len(images), views, self.encoder.features)
@@ -129,7 +129,7 @@ class FeatureReader:
     def _fill(
         self, kept: FeatureFile, blocks: list[int], view: View, images: ImageFolder, looks: int, tell: Tell
     ) -> list[Skipped]:
-        """Compute blocks and write them; what cannot be read is returned, and blocks with such images stay open."""
+        """Compute and write blocks; returns the images that cannot be read, whose blocks stay unfinished."""
         pieces = [(block, look) for block in blocks for look in range(looks)]
         requests = (
             [ViewRequest(images.path(i), view, view_seed(self.seed, i, look)) for i in kept.images(block)]
@@ -149,7 +149,7 @@ class FeatureReader:
         return [Skipped(images.files[i], reason) for i, reason in skipped.items()]
 
     def _encode(self, images: Tensor) -> Tensor:
-        """uint8 n×views×3×H×W → n×views×d on the CPU, in full precision: the features that the finished model has."""
+        """uint8 n×views×3×H×W → n×views×d on the CPU, in full precision, as the finished model computes features."""
         rows = images.to(self.device).flatten(0, 1)
         with torch.autocast(self.device.type, enabled=False):
             parts = [self.encoder(part) for part in rows.split(CPU_ROWS if self.device.type == "cpu" else len(rows))]
@@ -167,7 +167,7 @@ def principal_directions(features: np.ndarray, count: int) -> Tensor:
     """
     mean = features.mean(0, dtype=np.float64)
     products = np.zeros((len(mean), len(mean)))
-    for first in range(0, len(features), BLOCK):  # the features may be on the disk, and more than the memory holds
+    for first in range(0, len(features), BLOCK):  # the features may be on the disk, and larger than the memory
         centered = features[first : first + BLOCK] - mean
         products += centered.T @ centered
     vectors = torch.from_numpy(np.linalg.eigh(products)[1])
@@ -189,7 +189,7 @@ def _rows(images: ImageFolder) -> dict[str, int]:
 
 
 def _digest_files(images: ImageFolder) -> bytes:
-    """What tells these files from others: their names, sizes and times of change."""
+    """A digest of the files' names, sizes and times of change."""
     digest = hashlib.sha256()
     for i in range(len(images)):
         path = images.path(i)
@@ -202,7 +202,7 @@ def _digest_files(images: ImageFolder) -> bytes:
 
 
 def _digest(encoder: Encoder) -> bytes:
-    """What tells an encoder with these weights from others."""
+    """A digest of an encoder's weights and preprocessing."""
     digest = hashlib.sha256(repr(encoder.preprocessing).encode())
     for name, tensor in encoder.state_dict().items():
         digest.update(name.encode())

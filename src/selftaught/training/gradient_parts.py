@@ -28,12 +28,12 @@ def backward_in_parts(
     at_once: int,
     autocast: Callable[[], AbstractContextManager[Any]],
 ) -> dict[str, Tensor]:
-    """The losses of a batch, whose gradient is added to that of the network's parameters.
+    """Compute the losses of a batch, and add their gradient to that of the parameters; returns the losses.
 
     Args:
-        learner: one that embeds each row on its own, as STML does.
+        learner: must embed each row on its own, as STML does.
         rows: uint8 n×3×H×W of this process, all first views, then all second ones.
-        ids: the image that each row of the whole batch shows, those of the other processes included.
+        ids: the image that each row of the whole batch shows, including the rows of other processes.
         at_once: rows that go through the network together.
     """
     parts = rows.split(at_once)
@@ -55,19 +55,19 @@ def backward_in_parts(
 
 
 def own_rows(settings: Settings) -> int:
-    """The views of a batch that a process embeds, at the most."""
+    """The largest number of views of a batch that one process embeds."""
     assert settings.batch_size is not None
     return VIEWS * -(-settings.batch_size // world())
 
 
 def part_size(settings: Settings) -> int | None:
-    """The views that go through the network together; None if that is all of a batch."""
+    """The number of views that go through the network together; None if all of a batch do."""
     size = settings.rows_at_once
     return size if size is not None and size < own_rows(settings) else None
 
 
 def bytes_per_view(encoder: Encoder, bfloat16: bool = False) -> int:
-    """Memory that the network keeps of one view until its gradient is known."""
+    """Bytes that the network keeps for one view until its gradient is computed."""
     size = encoder.preprocessing.size
     device = next((parameter.device for parameter in encoder.parameters()), torch.device("cpu"))
     own = {parameter.untyped_storage().data_ptr() for parameter in encoder.parameters()}

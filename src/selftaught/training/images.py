@@ -26,7 +26,7 @@ class RunImages:
 
     training: ImageFolder
     labeled: ImageFolder | None
-    """Those among them that a semi-supervised run has labels of."""
+    """The training images that have labels, in a semi-supervised run."""
     evaluation: ImageFolder | None
     """Images to measure on."""
 
@@ -43,13 +43,13 @@ class RunImages:
         return replace(self, training=self.training.only(state.files), evaluation=measured)
 
     def without(self, images: ImageFolder, skipped: Sequence[Skipped]) -> "RunImages":
-        """The same, but one of its collections is without some images."""
+        """The same images, except that one collection lacks the skipped ones."""
         changed = images.without(skipped)
         return replace(self, **{"training" if images is self.training else "evaluation": changed})
 
 
 def count_new(images: ImageFolder, state: TrainState, run: Path) -> int:
-    """How many images there are that a run neither learns from nor has found unreadable."""
+    """The number of images that a run neither learns from nor has found unreadable."""
     skipped = set()
     with suppress(OSError, KeyError, csv.Error):
         text = (run / SKIPPED).read_text("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""Signals that need no labels: is the embedding alive, does it know an image again?"""
+"""Signals that need no labels: is the embedding alive, and does it recognize an image?"""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from torch import Tensor
 from selftaught.retrieval import nearest
 
 PROBES, FEWEST_PROBES = 256, 100
-"""Images that the signals are measured on, of many and of few images: looking at them takes its time in every epoch."""
+"""The number of images that signals are measured on, in large and in small folders: it costs time in every epoch."""
 BLOCK_BYTES = 64 * 2**20
 """Memory for the rows that are summed at once in float64."""
 
@@ -26,7 +26,7 @@ def effective_rank(embeddings: Tensor, block_bytes: int = BLOCK_BYTES) -> float:
         >>> round(effective_rank(torch.eye(5)), 3), effective_rank(torch.ones(5, 3))
         (4.0, 0.0)
     """
-    work = torch.float32 if embeddings.device.type == "mps" else torch.float64  # mps has no other
+    work = torch.float32 if embeddings.device.type == "mps" else torch.float64  # mps has no float64
     blocks = embeddings.detach().split(max(1, block_bytes // (8 * max(1, embeddings.shape[1]))))
     mean = sum(block.sum(0, dtype=work) for block in blocks) / len(embeddings)
     scatter = mean.new_zeros(len(mean), len(mean))
@@ -46,7 +46,7 @@ def effective_rank(embeddings: Tensor, block_bytes: int = BLOCK_BYTES) -> float:
 
 
 def probes_of(images: int) -> int:
-    """How many of so many images the signals are measured on.
+    """The number of images that the signals are measured on, out of ``images``.
 
     Example:
         >>> probes_of(30), probes_of(1600), probes_of(10**6)
@@ -72,7 +72,7 @@ def symptom(
 ) -> str | None:
     """What is wrong with the embedding, in words, or None if it is alive.
 
-    With ``groups_images`` views are not looked at: images of one class may lie on one point, as they should.
+    With ``groups_images`` views do not count: images of one class may rightly lie on one point.
     """
     numbers = ("loss", "contrastive", "distillation", "effective_rank", "view_agreement")
     if not all(math.isfinite(now[name]) for name in numbers if name in now):

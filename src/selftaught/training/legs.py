@@ -1,4 +1,4 @@
-"""Legs of a run: one that is finished, or not yet, goes on to another number of epochs."""
+"""Legs of a run: a run, finished or not, goes on to another number of epochs."""
 
 import math
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ CHANGES = {"epochs", "lr", "head_lr"}
 
 
 def begin_leg(run: Path, record: RunRecord, changes: Mapping[str, Any]) -> RunRecord:
-    """The record of a run that goes on to other epochs: from its end with a schedule of their own, or else with one
-    schedule for all of them."""
+    """The record of a run that goes on to another number of epochs. The epochs after a run's end get a schedule of
+    their own; before its end, one schedule covers all epochs."""
     checkpoint = find_latest(run)
     state = None if checkpoint is None else checkpoint.state
     requested = change_settings(record.requested, changes)
@@ -35,7 +35,7 @@ def begin_leg(run: Path, record: RunRecord, changes: Mapping[str, Any]) -> RunRe
 
 
 def rate_factor(settings: Settings, leg: int, epoch: int) -> float:
-    """What the rates are multiplied by in an epoch of the leg that began after ``leg`` epochs."""
+    """The factor of the learning rates in an epoch of the leg that began after ``leg`` epochs."""
     assert settings.epochs is not None
     if settings.schedule == "constant":
         return 1.0

@@ -18,7 +18,7 @@ SIGNALS: dict[str, dict[str, str]] = {
     f"{METRICS}, one line per epoch; {START}, before training": {
         "epoch": "How many epochs were done.",
         "lr": "Learning rate of the backbone in the epoch; of the heads, where they alone learn.",
-        "loss": "Mean over the epoch's steps of what is minimized; of STML Eq. 3.",
+        "loss": "Mean of the minimized loss over the epoch's steps; Eq. 3 for STML.",
         "contrastive": "STML: its part of Eq. 1, for f and g.",
         "distillation": "STML: its part of Eq. 2.",
         "metric": "UDML-SS, ABE: the part of the loss on embeddings.",
@@ -34,19 +34,19 @@ SIGNALS: dict[str, dict[str, str]] = {
         "view_agreement": "How often, of two random views of an image, the second is nearer to the first than any "
         "other image is. Near 0, training has collapsed.",
         "recall@1, recall@2, recall@4, recall@8, recall@10, recall@100": "With --eval: the share of labeled images "
-        "that have one of their own class among so many nearest.",
-        "r_precision": "With --eval: the share of its own class among an image's R nearest, where R are the others of "
-        "its class.",
-        "map@r": "With --eval: the same, with what comes early counting more.",
+        "that have an image of their own class among their 1, 2, 4, … nearest.",
+        "r_precision": "With --eval: the share of its own class among an image's R nearest, where R is the number of "
+        "other images of its class.",
+        "map@r": "With --eval: the same, but nearer images count more.",
     },
-    f"{MODELS}, of the model and of what it is compared with": {
+    f"{MODELS}, for the model and those it is compared with": {
         "found_again": "How surely the center of an image finds the whole of it among all: the mean of 1/rank. It "
         "needs no labels, and decides which model is served (docs/best.md).",
     },
     f"{TIMING}, one line per epoch": {
-        "seconds": "Of the epoch, with everything.",
-        "step_seconds": "Of its steps alone.",
-        "images_per_second": "Images learned from, by the time of the steps.",
+        "seconds": "Duration of the whole epoch.",
+        "step_seconds": "Duration of its steps alone.",
+        "images_per_second": "Images learned from, divided by the duration of the steps.",
     },
 }
 """What a run writes about itself, file by file."""
@@ -58,7 +58,7 @@ class Logbook:
     def __init__(self, run: Path, tensorboard: bool = False) -> None:
         self.run = run
         self.writes = rank() == 0
-        """Of several processes, one writes."""
+        """True in only one of several processes."""
         self.seconds_beside_steps = 0.0
         self._drawn_at = time.monotonic()
         self._timing: list[dict[str, float]] = []
@@ -68,7 +68,7 @@ class Logbook:
     def resume(self, state: TrainState) -> None:
         """Bring the files to the state of a checkpoint."""
         self._timing = []
-        with suppress(SelftaughtError, ValueError, KeyError, TypeError, RecursionError):  # only a log: damaged, it ends
+        with suppress(SelftaughtError, ValueError, KeyError, TypeError, RecursionError):  # a damaged log ends early
             for line in read_file(self.run / TIMING).decode("utf-8").splitlines():
                 row = json.loads(line)
                 if row["epoch"] <= state.epoch:
@@ -103,7 +103,7 @@ class Logbook:
         """Draw the curves a last time, however the run ended."""
         if not self.writes:
             return
-        with suppress(SelftaughtError):  # if the disk is full, that has been said, or will be
+        with suppress(SelftaughtError):  # a full disk is reported elsewhere
             self.draw(state)
         if self._writer is not None:
             self._writer.close()
@@ -125,7 +125,7 @@ def epoch_line(row: dict[str, float], epochs: int) -> str:
 
 
 def signals_line(row: dict[str, float]) -> str:
-    """Whether the embedding is alive, and its scores if there are labels."""
+    """The effective rank in one line, and the score if there are labels."""
     scores = f", Recall@1 {row['recall@1']:.1%}" if "recall@1" in row else ""
     return f"effective rank {row['effective_rank']:.1f}{scores}"
 

@@ -32,16 +32,17 @@ from selftaught.training.logbook import epoch_line
 from selftaught.training.snapshots import write_snapshot
 
 EPOCH_INTERVAL = 60.0
-"""Seconds after which the end of an epoch is saved; short epochs would take longer to save than to train."""
+"""The end of an epoch is saved if the last save is this many seconds ago; saving a short epoch can take longer than
+training it."""
 RECALL_SAMPLE = 1000
 """Queries on which an approximate search is compared with the exact one."""
 SAVE_INTERVAL = 300.0
-"""Seconds after which an epoch under way is saved, so that a kill costs no more than that."""
+"""Seconds after which an epoch under way is saved, so that a kill costs no more time than this."""
 NOT_A_NUMBER = "the loss is no longer a number"
 
 
 class Loop:
-    """Trains a learner on a folder of images, from wherever its state says it is."""
+    """Trains a learner on a folder of images, starting from a given state."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts, self.learner, self.settings = parts, parts.learner, parts.settings
@@ -54,7 +55,7 @@ class Loop:
         """The state before the first step."""
         evaluation, images = self.parts.evaluation, self.parts.images
         heads = evaluation.training_set(images)
-        scores = evaluation.scores(heads)  # before the signals: by then all images are known to be readable
+        scores = evaluation.scores(heads)  # before the signals, which need all images to be readable
         start = evaluation.signals(images, heads)
         if self.settings.search == "approximate":
             self._tell_recall(heads[self.learner.batch_head])
@@ -70,7 +71,7 @@ class Loop:
         return state
 
     def restore(self, checkpoint: Checkpoint) -> TrainState:
-        """Take up the state of a checkpoint."""
+        """Continue from a checkpoint; returns its state."""
         content = checkpoint.parts
         try:
             self.learner.load_state_dict(content["learner"])
@@ -82,7 +83,7 @@ class Loop:
             restore_optimizer(self.parts.optimizer, content["optimizer"])
             if len(checkpoint.state.sums) != len(self.learner.loss_names):
                 raise ValueError("sums of other losses")
-            set_random_states(content["random"])  # last: whatever is built before draws from them
+            set_random_states(content["random"])  # last: building the parts draws random numbers
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError):
             raise DamagedCheckpoint(
                 f"the checkpoint {printable(checkpoint.file)} does not fit this run: the run must be started again"
@@ -90,8 +91,8 @@ class Loop:
         return checkpoint.state
 
     def begin_leg(self, state: TrainState) -> None:
-        """Plan the first epoch of another leg: when the run was finished, none was to come."""
-        torch.manual_seed(view_seed(self.settings.seed, state.epoch))  # or a second plan would be another one
+        """Plan the first epoch of another leg: the finished run has planned no further epoch."""
+        torch.manual_seed(view_seed(self.settings.seed, state.epoch))  # so that planning it twice gives the same plan
         state.plan = self._plan(self.parts.evaluation.training_set(self.parts.images), state.epoch)
 
     def go(self, state: TrainState) -> None:
@@ -123,7 +124,7 @@ class Loop:
             raise self._stopped(state, "at once; what was saved before is kept") from None
 
     def _steps(self, state: TrainState) -> Iterator[str]:
-        """The remaining steps of an epoch; yields a word on each for the progress line."""
+        """Take the remaining steps of an epoch; yields after each a text for the progress line."""
         device, size = self.parts.fabric.device, state.plan.shape[1]
         plan, sums = state.plan.to(device), state.sums.to(device)
         recent, own = Readback(), shard(size)
@@ -139,7 +140,7 @@ class Loop:
             state.sums, state.step = sums, step + 1
             recent.offer(losses)
             lost = recent.values is not None and not all(map(math.isfinite, recent.values))
-            if any_process(self.parts.context.interrupts.asked or lost):  # the first to know of either tells the others
+            if any_process(self.parts.context.interrupts.asked or lost):  # the first to know tells the others
                 self._check_finite(state)
                 raise Interrupted("interrupted")
             if time.monotonic() - self.saved_at > SAVE_INTERVAL:
@@ -179,7 +180,7 @@ class Loop:
             row |= evaluation.scores(heads)
         self._keep_snapshot(epoch)
         plan = self._plan(heads, epoch) if epoch < last else state.plan
-        # Nothing may come between these: up to here an interrupt leaves the state at the end of the last step.
+        # Nothing may come between these lines: before them, an interrupt finds the state as after the last step.
         state.history.append(row)
         state.epoch, state.step, state.plan = epoch, 0, plan
         state.sums = torch.zeros_like(state.sums)
@@ -196,7 +197,7 @@ class Loop:
         for view in learner.more_views:
             rows = rows + learner.place(self.parts.evaluation.training_set(images, view)[learner.batch_head])
         plan = broadcast(learner.batches(rows, generator))
-        broadcast_tensors(self.learner.buffers())  # clusters, for one, which a GPU may find differently
+        broadcast_tensors(self.learner.buffers())  # such as clusters, which two GPUs may compute differently
         return plan
 
     def _tell_recall(self, rows: Tensor) -> None:
@@ -224,7 +225,7 @@ class Loop:
             write_snapshot(self.parts.folder, epoch, self.learner)
 
     def _keep(self, state: TrainState) -> None:
-        """Save the end of an epoch, to which training returns if it collapses."""
+        """Save the end of an epoch, which is kept if training collapses later."""
         self._save(CHECKPOINT, state)
         self._forget_partial()
         self.kept_at = self.saved_at
@@ -236,7 +237,7 @@ class Loop:
             save_checkpoint(self.parts.folder / name, parts, state)
 
     def _save_partial(self, state: TrainState) -> None:
-        """Save a state in mid-epoch, unless it is one that no one can go on with."""
+        """Save a state in mid-epoch, unless its losses are not finite."""
         if bool(torch.isfinite(state.sums).all()):
             self._save(PARTIAL, state)
 
@@ -248,7 +249,7 @@ class Loop:
         epochs = self.epochs
         left = (epochs - state.epoch) * len(state.plan) - state.step
         seconds = left / pace + self.parts.logbook.seconds_beside_steps * (epochs - state.epoch)
-        names = self.learner.loss_names[1:] or self.learner.loss_names  # the parts, where the whole has any
+        names = self.learner.loss_names[1:] or self.learner.loss_names  # the parts of the loss, if it has any
         pairs = zip(names, (recent.values or ())[-len(names) :], strict=False)
         losses = " ".join(f"{name} {value:.4f}" for name, value in pairs)
         return (
@@ -261,7 +262,7 @@ class Loop:
         return Interrupted(f"stopped in {where} {how}; go on with: {self.parts.context.command}")
 
     def _check_finite(self, state: TrainState) -> None:
-        """All processes must call it together, for they end together."""
+        """Raise Collapse if a loss is not finite; all processes must call it together, since they end together."""
         if not broadcast(bool(torch.isfinite(state.sums).all())):
             raise self._collapse(state, NOT_A_NUMBER)
 

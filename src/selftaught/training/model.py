@@ -22,11 +22,11 @@ from selftaught.training.readout import fit_readout, whitened_head
 
 ORIGIN = "the model it started from"
 SLACK = 0.005
-"""How much less surely a trained model may find images again and still be served: good runs lose a third of it at the
-most, and a single image in 240 would be as much."""
+"""How much lower "found again" may be after training for the trained model to be served: good runs lose at most a third
+of this, and one image in 240 can make that difference."""
 ALIKE = ("half-whitened, avg+max", "plain, avg+max")
-"""The untrained models that are read out as a trained one is, so that "found again" can be compared; the first that was
-measured is served where training did harm."""
+"""The untrained models whose vectors are made as those of a trained one, so that "found again" can be compared; the
+first one that was measured is served if training did harm."""
 
 
 def has_floor(parts: Parts) -> bool:
@@ -35,7 +35,7 @@ def has_floor(parts: Parts) -> bool:
 
 
 def save_floor(parts: Parts) -> None:
-    """Measure and keep what the backbone gives before the first step."""
+    """Measure the models that the backbone gives before the first step, and keep the one to compare with."""
     floors, about = [], {}
     encoder = _untrained_encoder(parts)
     if encoder is not None:
@@ -59,7 +59,7 @@ def save_floor(parts: Parts) -> None:
 
 
 def _untrained_encoder(parts: Parts) -> Encoder | None:
-    """The backbone as it was before any training; None if that is not on this disk."""
+    """The backbone as it was before any training; None if its weights are not on this disk."""
     encoder, name = parts.learner.network.encoder, parts.record.backbone
     if parts.record.from_run is None:
         return encoder
@@ -69,10 +69,10 @@ def _untrained_encoder(parts: Parts) -> Encoder | None:
 
 
 def save_model(parts: Parts, finished: bool = True) -> Embedder:
-    """The model that a stage serves, which is also written into its folder.
+    """Write the model that a stage serves into its folder, and return it.
 
-    That is the trained one, unless its recipe asks for the better one and images are found again less surely than
-    without training; the other one is kept beside it.
+    It is the trained model. If the recipe asks for the better one and images are found again less surely than without
+    training, it is the untrained model, and the trained one is kept beside it.
     """
     learner, settings, say = parts.learner, parts.settings, parts.context.reporter.say
     wide, compared = whitened_head(learner, settings, len(parts.images)), finished and has_floor(parts)
@@ -121,7 +121,7 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
 
 
 def give_verdict(floors: Mapping[str, Mapping[str, float]], best: str, row: Mapping[str, float], served: bool) -> str:
-    """In words, whether training was worth it; ``served``: the floor is what the run serves."""
+    """In words, whether training was worth it; ``served``: the run serves the untrained model."""
     before, after = floors[best]["found_again"], row["found_again"]
     without = "without this training" if ORIGIN in floors else "without training"
     if "recall@1" in row:
@@ -153,7 +153,7 @@ def _change(floors: Mapping[str, Mapping[str, float]], row: Mapping[str, float],
 
 
 def words(row: Mapping[str, float]) -> str:
-    """What was measured of a model, in one line."""
+    """The measurements of a model in one line."""
     scores = f", Recall@1 {row['recall@1']:.1%}, MAP@R {row['map@r']:.1%}" if "recall@1" in row else ""
     return f"images found again {row['found_again']:.2%}{scores}"
 

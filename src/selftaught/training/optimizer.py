@@ -26,19 +26,19 @@ class AdamP(Optimizer):
         params: parameters, or groups of them with any of the following settings of their own.
         lr, betas, eps, weight_decay, nesterov: as in Adam; the decay is decoupled.
         delta: a tensor is projected if |cosine| of gradient and weights stays below delta / √(length of the vectors),
-            in all its rows (channels), or else as a whole. Tensors of one dimension never are.
+            in all its rows (channels), or else as a whole. Tensors of one dimension are never projected.
         wd_ratio: weight decay of projected tensors, as a fraction.
 
     Example:
         >>> import torch
         >>> weight = torch.nn.Parameter(torch.tensor([[3.0, 4.0]]))
-        >>> weight.grad = torch.tensor([[4.0, -3.0]])  # at a right angle, so the step is left at one too
+        >>> weight.grad = torch.tensor([[4.0, -3.0]])  # at a right angle to the weights, as the step will be
         >>> AdamP([weight], lr=0.1).step()
         >>> [round(x, 3) for x in weight.tolist()[0]]
         [2.888, 4.084]
     """
 
-    _memories: "Mapping[Any, _Memory]" = MappingProxyType({})  # here, as copies of an optimizer start without their own
+    _memories: "Mapping[Any, _Memory]" = MappingProxyType({})  # of the class: copies start without memories
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class AdamP(Optimizer):
 
 
 class _Settings(NamedTuple):
-    """What the parameters of a memory have in common for as long as it lasts. Their learning rate may change."""
+    """The constant options of all parameters in a memory; only the learning rate may change."""
 
     betas: tuple[float, float]
     eps: float
@@ -96,9 +96,9 @@ class _Settings(NamedTuple):
 
 
 class _Memory:
-    """Parameters side by side, sorted by the length of their rows, with their averages and what a step works with.
+    """Parameters side by side, sorted by the length of their rows, with their averages and the buffers of a step.
 
-    Everything that a step needs is made here once, views too, as making them takes longer than most of the kernels.
+    All buffers and views are made here once, since making a view takes longer than most of the kernels.
     """
 
     def __init__(self, params: list[Tensor], settings: _Settings) -> None:
@@ -154,7 +154,7 @@ class _Memory:
                 state[name] = part
 
     def step(self, lr: float, count: int) -> None:
-        """Change the parameters. Decay and move come one after the other, to round as timm does."""
+        """Change the parameters: first decay, then move, since timm rounds in this order."""
         rate, size = lr * self.settings.weight_decay, lr / (1 - self.settings.betas[0] ** count)
         self._find_moves(count)
         if self.blocks:
@@ -167,7 +167,7 @@ class _Memory:
         torch._foreach_copy_(self.params, self.weight_parts)
 
     def _find_moves(self, count: int) -> None:
-        """Take up gradients and weights, and fill ``moves`` with Adam's and ``sums`` with those of rows."""
+        """Copy gradients and weights here, and fill ``moves`` with Adam's moves and ``sums`` with the sums of rows."""
         (beta1, beta2), (means, squares) = self.settings.betas, self.averages
         grads, products, weights, moves = self.grads, self.products, self.weights, self.moves
         self._copy_gradients()
@@ -190,7 +190,7 @@ class _Memory:
     def _copy_gradients(self) -> None:
         grads = [p.grad for p in self.params if p.grad is not None]
         strides = [grad.stride() for grad in grads]
-        if strides != self.grad_strides:  # 1×1 kernels may say it differently: strides of a single entry mean nothing
+        if strides != self.grad_strides:  # 1×1 kernels may have other strides, which mean nothing for a single entry
             self.grad_strides = strides
             self.grad_parts = [
                 self.grads.as_strided(part.shape, stride, part.storage_offset())
@@ -201,9 +201,9 @@ class _Memory:
         torch._foreach_copy_(self.grad_parts, grads)
 
     def _find_factors(self, plain: float, projected: float) -> None:
-        """Fill ``taken`` and ``kept``; decay leaves ``plain`` of the weights or, if they are projected, ``projected``.
+        """Fill ``taken`` and ``kept``; decay multiplies weights by ``plain``, projected weights by ``projected``.
 
-        The columns of ``sums`` are those of rows; 0, for the empty places of the layout; and room for whole matrices.
+        The columns of ``sums`` are: the rows; one 0, for the empty places of the layout; room for whole matrices.
         """
         eps, layout, sums = self.settings.eps, self.layout, self.sums
         whole = slice(layout.rows + 1, None)
@@ -231,17 +231,17 @@ class _Block(NamedTuple):
     """The rows of one length, in the memory."""
 
     pair: Tensor
-    """2×rows×columns: two things to be summed up at once."""
+    """2×rows×columns: two tensors that are summed together."""
     weights: Tensor
     moves: Tensor
     grad_sums: Tensor
-    """2×rows: of the squares of gradients, and of their products with weights."""
+    """2×rows: sums of the squares of gradients, and of their products with weights."""
     weight_sums: Tensor
-    """2×rows: of the squares of weights, and of their products with moves."""
+    """2×rows: sums of the squares of weights, and of their products with moves."""
     taken: Tensor
-    """rows×1: how many times the weights are taken from the moves."""
+    """rows×1: the multiple of the weights that is subtracted from the moves."""
     kept: Tensor
-    """rows×1: what decay leaves of the weights."""
+    """rows×1: the factor of the weights after decay."""
 
 
 @dataclass(frozen=True)
@@ -252,11 +252,11 @@ class _Layout:
     rows: int
     matrices: int
     blocks: tuple[tuple[int, int, int, slice], ...]
-    """Of matrices with equally many columns: first and last place in memory, columns, and which rows they are."""
+    """For matrices with the same number of columns: first and last place in memory, columns, and their rows."""
     owners: Tensor
-    """The matrix that each row is of."""
+    """The matrix that each row belongs to."""
     places: Tensor
-    """The rows of each matrix, matrices×most rows, filled up with ``rows``, which is none."""
+    """The rows of each matrix, matrices×most rows, padded with the number ``rows``, which is no row."""
     channel_limit: Tensor
     """1 / √columns of each matrix."""
     layer_limit: Tensor
@@ -265,7 +265,7 @@ class _Layout:
 
 @lru_cache(maxsize=16)
 def _layout(shapes: tuple[tuple[int, int], ...], dtype: torch.dtype, device: torch.device) -> _Layout:
-    """The layout of matrices of these (rows, columns), sorted by columns. Made once: copying to a device may wait."""
+    """The layout of matrices of these (rows, columns), sorted by columns. Cached: copying to a device may wait."""
     blocks, place, row = [], 0, 0
     for columns, same in groupby(shapes, key=lambda shape: shape[1]):
         rows = sum(count for count, _ in same)
@@ -289,12 +289,12 @@ def _layout(shapes: tuple[tuple[int, int], ...], dtype: torch.dtype, device: tor
 
 
 def _columns(p: Tensor) -> int:
-    """The length of the rows of a matrix, 0 for vectors and what is empty."""
+    """The length of the rows of a matrix; 0 for vectors and empty tensors."""
     return p.numel() // len(p) if p.ndim > 1 and p.numel() else 0
 
 
 def _row_strides(p: Tensor) -> tuple[int, ...]:
-    """Strides with which a copy of p has its rows one after the other: p's own if it has, as in all usual formats."""
+    """Strides for a copy of p with its rows one after the other: p's own if possible, as in all usual formats."""
     formats = (torch.contiguous_format, *{4: (torch.channels_last,), 5: (torch.channels_last_3d,)}.get(p.ndim, ()))
     if any(p.is_contiguous(memory_format=form) for form in formats):
         return p.stride()
@@ -302,5 +302,5 @@ def _row_strides(p: Tensor) -> tuple[int, ...]:
 
 
 def _same_places(shape: tuple[int, ...], strides: tuple[int, ...], others: tuple[int, ...]) -> bool:
-    """Whether both kinds of strides lead to the same places."""
+    """Whether both tuples of strides lead to the same places."""
     return all(size == 1 or a == b for size, a, b in zip(shape, strides, others, strict=True))

@@ -23,18 +23,18 @@ from selftaught.parallel import connection_lost, exit_code, first_says, rank, wo
 from selftaught.training.fabric import DDPStrategy, Fabric, TorchElasticEnvironment
 
 FABRIC_VARIABLES = ("LT_CLI_USED", "LT_ACCELERATOR", "LT_STRATEGY", "LT_DEVICES", "LT_NUM_NODES", "LT_PRECISION")
-"""What ``fabric run`` adds, of which nothing is needed: Fabric would take it for a contradiction to our settings."""
+"""Variables that ``fabric run`` sets. They are removed, since Fabric would find that they contradict our settings."""
 LONGEST_WAIT = timedelta(hours=2)
-"""For another process that is alive: one may have to list or score a million images. A dead one is noticed at once."""
+"""The wait for a living process, which may have to list or score a million images. A dead one is noticed at once."""
 SAVING = timedelta(seconds=25)
 """How long process 0 may take to save before the others end; after 30 s ``torchrun`` kills it."""
 SAYING = timedelta(seconds=3)
 """How long process 0 may take to say why it ends before others say it too."""
 _BUFFERS = ("forward_sync_buffers", "broadcast_buffers")  # its name in newer and older versions of PyTorch
 DDP_OPTIONS: dict[str, Any] = {
-    # What learners remember is the same everywhere, and can be large: it need not be copied in every step.
+    # Buffers of learners are equal in all processes and can be large, so they are not copied in every step.
     next(name for name in _BUFFERS if name in signature(DistributedDataParallel).parameters): False,
-    # Every step is the same, so that layers of a backbone that take no part are looked for only once.
+    # Every step has the same graph, so unused layers of a backbone are looked for only once.
     "static_graph": True,
 }
 
@@ -65,7 +65,7 @@ def join_processes() -> None:
 
 
 def _check_backend() -> None:
-    """An error unless the processes, which the caller has connected, can send what lies in the CPU's memory."""
+    """Raise an error unless the processes, which the caller has connected, can send tensors in the CPU's memory."""
     backends = dist.get_backend_config()
     if "cpu:" not in backends:
         raise UsageError(
@@ -75,7 +75,7 @@ def _check_backend() -> None:
 
 
 def make_fabric(device: torch.device, precision: Any) -> Fabric:
-    """Devices and precision for one stage of training; several processes take a device of that type each."""
+    """Fabric with devices and precision for one stage of training; each process takes a device of that type."""
     _hush()
     found = launched() if world() > 1 else None
     if found is not None:
@@ -87,13 +87,13 @@ def make_fabric(device: torch.device, precision: Any) -> Fabric:
 
 
 def ending(error: BaseException, run: Path, begun: bool) -> BaseException:
-    """What a process raises at its end among several: each thing that went wrong is to be said once.
+    """The error with which one of several processes ends, such that each failure is printed only once.
 
-    Called by every process that fails, with what it failed with; ``begun``: there is something to go on with.
+    Every process that fails calls this with its own error; ``begun``: the run can be resumed.
     """
     if world() == 1:
         return error
-    if threading.current_thread() is threading.main_thread():  # the launcher tells the rest to stop; it is ending
+    if threading.current_thread() is threading.main_thread():  # the launcher will send a signal; this process is ending
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
     if connection_lost(error):
@@ -127,7 +127,7 @@ def _ddp(accelerator: str, found: Launched, precision: Any) -> Fabric:
 
 
 def _hush() -> None:
-    own = Fabric.__module__.rpartition(".")[0]  # what it would say is said by the choices
+    own = Fabric.__module__.rpartition(".")[0]  # the choices already say what Fabric would print
     logging.getLogger(own).setLevel(logging.WARNING)
 
 

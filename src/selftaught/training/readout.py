@@ -1,4 +1,4 @@
-"""Which vectors of a trained network are the finished model's: the head f as it is, or the widest one whitened."""
+"""The vectors of the finished model: those of the head f, or of the widest head, whitened."""
 
 from collections.abc import Callable, Mapping
 
@@ -10,14 +10,14 @@ from selftaught.networks import whitened_layer
 from selftaught.recipes import Settings
 
 ENOUGH = 30
-"""Images from which on whitening is worth its noise."""
+"""From this many images on, whitening is worth its noise."""
 
 Heads = Mapping[str, Tensor]
 Readout = Callable[[Heads], Tensor]
 
 
 def whitened_head(learner: Learner, settings: Settings, images: int) -> str | None:
-    """The head that the finished model is whitened from: g, which has kept most of the features; None if it is not."""
+    """The head to whiten for the finished model: g if there is one, as it keeps most of the features; None for none."""
     network = learner.network
     wide = "g" if "g" in network.heads else "f"
     plain = isinstance(network.heads[wide], nn.Linear) and not network.normalize
@@ -25,7 +25,7 @@ def whitened_head(learner: Learner, settings: Settings, images: int) -> str | No
 
 
 def fit_readout(learner: Learner, settings: Settings, training: Heads) -> Readout:
-    """What a finished model would give, as a function of the embeddings of all heads.
+    """The function from the embeddings of all heads to the vectors of the finished model.
 
     Args:
         training: each head's embeddings of training images, to fit on.

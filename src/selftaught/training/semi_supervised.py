@@ -1,4 +1,4 @@
-"""Semi-supervised training (Section 4.2): a supervised stage, then STML on all images from where that ended.
+"""Semi-supervised training (Section 4.2): a supervised stage, then STML on all images, starting from its weights.
 
 The first stage is a run of its own in the run's folder. The second is the run itself.
 """
@@ -14,7 +14,7 @@ from selftaught.training.images import RunImages
 
 @dataclass(frozen=True)
 class Stage:
-    """One training from a record to a model. Most runs are one."""
+    """One training from a record to a model. Most runs have a single stage."""
 
     folder: Path
     record: RunRecord
@@ -22,12 +22,12 @@ class Stage:
     collection: Path
     """The folder around all images of the run, whose decoded images the stages share."""
     starts_from: Path | None = None
-    """The folder of the stage that its network comes from."""
+    """The folder of the stage that it takes its network from."""
     title: str = ""
 
 
 def plan_stages(run: Path, record: RunRecord, images: RunImages, write: bool = True) -> list[Stage]:
-    """What is still to be trained of a run, in order; ``write``: the folder of its first stage may be made."""
+    """The stages of a run that are not yet trained, in order; ``write``: the folder of its first stage may be made."""
     root, folder = images.training.root, run / SUPERVISED
     if images.labeled is None:
         return [Stage(run, record, images, root)]

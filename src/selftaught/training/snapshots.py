@@ -1,4 +1,4 @@
-"""Networks kept along the way of a run, for the figures that show how it went."""
+"""Networks kept during a run, for the figures that show its course."""
 
 import re
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from selftaught.run_folder import SNAPSHOTS, read_record
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run's networks after some epoch, ready to embed."""
+    """A run's networks after an epoch, ready to embed."""
 
     student: EmbeddingNetwork
     teacher: EmbeddingNetwork | None
@@ -50,7 +50,7 @@ def kept(run: Path) -> list[int]:
 
 
 def load_snapshot(run: Path, epoch: int, device: torch.device) -> Snapshot:
-    """A run's networks after some epoch that it has kept."""
+    """Load a run's networks after an epoch that was kept."""
     file = _file(run, epoch)
     try:
         record = read_record(run)
@@ -84,6 +84,6 @@ def _file(run: Path, epoch: int) -> Path:
 
 
 def _dim(state: dict[str, torch.Tensor], head: str) -> int:
-    """The size of a head's embedding: that of the last layer's bias; 0 if there is no such head."""
+    """The size of a head's embedding, taken from the last layer's bias; 0 if there is no such head."""
     biases = [tensor for name, tensor in state.items() if re.fullmatch(rf"heads\.{head}(\.\d+)?\.bias", name)]
     return len(biases[-1]) if biases else 0

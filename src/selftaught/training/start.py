@@ -1,4 +1,4 @@
-"""What a run begins with, where that is no backbone by name: the network of another run, or of its own first stage."""
+"""A network to start from instead of a backbone by name: that of another run, or of the run's own first stage."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from selftaught.training.checkpoint import load_checkpoint
 
 @dataclass(frozen=True)
 class Start:
-    """A network and what it takes to build it."""
+    """A network to start from, and everything needed to build it."""
 
     backbone: str
     preprocessing: Preprocessing
@@ -26,7 +26,7 @@ class Start:
 
 
 def read_start(stage: Path) -> Start:
-    """What the stage in this folder has learned."""
+    """The network that the stage in this folder has learned."""
     checkpoint, record = load_checkpoint(stage), read_record(stage)
     if checkpoint is None:
         raise SelftaughtError(
@@ -42,9 +42,9 @@ def read_start(stage: Path) -> Start:
 
 
 def read_origin(run: str, own: nn.Module | None) -> Start:
-    """The network that another run has learned: with all its heads, unless it kept no checkpoint or serves another.
+    """The network that another run has learned, with all its heads.
 
-    A run that serves the untrained model, because training made it worse, is started from as it is served.
+    If that run kept no checkpoint, or serves the untrained model because training made it worse, it is the served one.
     """
     folder = Path(run)
     if own is not None and (folder / SETTINGS).is_file() and read_record(folder).own_backbone is None:
@@ -54,7 +54,7 @@ def read_origin(run: str, own: nn.Module | None) -> Start:
     if (folder / CHECKPOINT).exists() and not (folder / TRAINED).exists():
         network = read_start(folder).network
     else:
-        kept = about["settings"].get("deliver") == "f"  # otherwise the head is not the one that was trained
+        kept = about["settings"].get("deliver") == "f"  # otherwise the served head is not a trained one
         state = model.network.state_dict()
         network = {name: tensor for name, tensor in state.items() if kept or not name.startswith("heads.")}
     inputs = replace(model.preprocessing, use_size=model.preprocessing.size)
@@ -62,7 +62,7 @@ def read_origin(run: str, own: nn.Module | None) -> Start:
 
 
 def begin_with(learner: Learner, start: Start) -> None:
-    """Let a learner's networks begin with that of a start; heads of other sizes stay as they are."""
+    """Copy the network of a start into a learner's networks; heads of other sizes stay as they are."""
     own = learner.network.state_dict()
     fitting = {name: own[name].shape == tensor.shape for name, tensor in start.network.items() if name in own}
     if not all(fitting.get(name) for name in own if name.startswith("encoder.")):

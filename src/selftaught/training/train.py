@@ -73,15 +73,15 @@ def train(
     """Train an embedding model on a folder of images, without labels.
 
     Args:
-        images: a folder of images, however nested; class folders are of no consequence, unless the method needs
-            labels. Or a data set of the paper, such as "cub:/data/CUB_200_2011": its training split.
+        images: a folder of images, with any subfolders; class folders do not matter unless the method needs labels.
+            Or a data set of the paper, such as "cub:/data/CUB_200_2011": its training split.
         labeled, unlabeled: instead of ``images``, class folders and further images without labels. Training is then
             semi-supervised: first with the labels (multi-similarity loss), then with STML on all images.
         out: the run folder to write (model, settings, metrics, curves, checkpoint); it must be new or empty.
-        resume: instead of these, a run folder to go on with; its settings stay as they are. With ``epochs``, and ``lr``
-            if you like, it goes on to that many, also beyond its end: there the schedule begins anew.
-        from_run: begin with the network of this run instead of a pretrained one, for photos that were added: student
-            and teacher both start as it is, with its heads where their sizes agree.
+        resume: instead of these, a run folder to go on with; its settings stay as they are. With ``epochs``, and
+            optionally ``lr``, it goes on to that epoch, even beyond its end, where the schedule begins again.
+        from_run: start from the network of this run instead of a pretrained one, when photos were added: student and
+            teacher both start as copies of it, with its heads where their sizes agree.
         recipe: "best" (default), "official" (default for other methods than STML), "paper", "sop", "scratch" or "semi"
             (default with ``labeled``).
         method: "stml" (default), another of :data:`selftaught.learners.METHODS`, one of another package, or a subclass
@@ -90,17 +90,17 @@ def train(
             "package.module:function", which is imported and returns a module, or a module of your own that maps
             normalized images n×3×H×W to a feature map or a vector. Its weights count as pretrained, so its batch norm
             is frozen unless ``freeze_batch_norm=False``.
-        preprocessing: what a module of your own expects of its input.
+        preprocessing: the input that a module of your own expects.
         eval: a folder of class folders to measure on after every epoch; never used for training. Or a data set of the
             paper: its test split.
-        level, labels: of ``eval``, as :func:`selftaught.data.open_images` has them: which folders name the classes,
+        level, labels: the classes of ``eval``, as in :func:`selftaught.data.open_images`: which folders name them,
             "top" or "leaf", or a CSV file with the columns path and label.
         allow_skipped: train even if more than 5 % of the images cannot be read.
         tensorboard: also log to ``out/tensorboard``.
-        dry_run: only say what would be done, and how much time and memory it would take; nothing is written.
+        dry_run: only print what would be done, and how much time and memory it would take; nothing is written.
         quiet: print nothing.
         **changes: any setting of :class:`selftaught.recipes.Settings`: dim, epochs, batch_size, neighbors, lr, weights,
-            seed, device, …; and of the method's own, as in :class:`selftaught.learners.STMLSettings`.
+            seed, device, …; and the method's own settings, as in :class:`selftaught.learners.STMLSettings`.
 
     Returns:
         The trained model, which is also saved in the run folder. After a dry run, the model it would begin with.
@@ -160,7 +160,7 @@ def train(
             for stage in stages:
                 interrupts.check()
                 embedder = _train_stage(stage, context)
-            barrier()  # while one still writes, none may leave
+            barrier()  # no process may leave while another one still writes
             return embedder
         except BaseException as error:
             ended = ending(_explain(error, context, resume is not None), run, has_begun(run))
@@ -178,9 +178,9 @@ def _start(
     changes: Mapping[str, Any],
     locked: ExitStack | None,
 ) -> tuple[Path, list[Stage]]:
-    """A new run's folder and its stages. All that can be wrong with the request is found before anything is written.
+    """A new run's folder and its stages. Every mistake in the request is found before anything is written.
 
-    Without ``locked``, which the folder's lock is left with, nothing is written.
+    ``locked`` releases the folder's lock at its end; without it nothing is written.
     """
     labeled = places["labeled"]
     if (labeled is None) != (places["unlabeled"] is None) or (labeled is not None and places["images"] is not None):
@@ -214,12 +214,12 @@ def _start(
 
 
 def _absolute_run(run: str) -> str:
-    """The place of a run wherever the next command is given; names on the model hub stay as they are."""
+    """The absolute path of a run, which is valid in any working directory; names on the model hub stay as they are."""
     return str(Path(run).absolute()) if Path(run).exists() else run
 
 
 def _start_from(run: str, requested: Any, semi: bool, own: nn.Module | None) -> Any:
-    """The settings of a run that begins with the network of another."""
+    """The settings of a run that starts from the network of another run."""
     if semi:
         raise UsageError("--from is for a folder of images, not for --labeled and --unlabeled")
     if not Path(run).exists() and is_backbone(run):
@@ -261,7 +261,7 @@ def _resume(
 
 
 def _foretell(stages: list[Stage], context: Context) -> Embedder:
-    """Say what stages would do and take; returns the model that the last would begin with."""
+    """Print what stages would do and take; returns the model that the last stage would start from."""
     for stage in stages:
         if stage.title:
             context.reporter.say(stage.title)
@@ -278,7 +278,7 @@ def _foretell(stages: list[Stage], context: Context) -> Embedder:
 
 
 def _train_stage(stage: Stage, context: Context) -> Embedder:
-    """Train a stage from wherever it is."""
+    """Train a stage from its last checkpoint, or from its start."""
     if stage.title:
         context.reporter.say(stage.title)
     if rank() == 0:
@@ -299,7 +299,7 @@ def _train_stage(stage: Stage, context: Context) -> Embedder:
         try:
             with assemble(stage, images, checkpoint is not None, context, passes) as parts:
                 return _train_parts(parts, checkpoint)
-        except Unreadable as error:  # found when all images were first looked at: once more, without them
+        except Unreadable as error:  # found in the first pass over all images: start again without them
             if checkpoint is not None:
                 raise
             skipped += error.skipped
@@ -345,9 +345,9 @@ def _train_parts(parts: Parts, checkpoint: Checkpoint | None) -> Embedder:
     finally:
         parts.logbook.close(state)
     embedder = save_model(parts)
-    if rank() == 0:  # nothing that comes after training needs them, and they can be larger than the images
+    if rank() == 0:  # not needed after training, and they can be larger than the images
         shutil.rmtree(parts.folder / FEATURES, ignore_errors=True)
-    if not has_floor(parts):  # or the verdict was the last word
+    if not has_floor(parts):  # otherwise the verdict has already said it
         last = state.history[-1] if state.history else state.start
         gained = f" (before training {state.start['recall@1']:.1%})" if "recall@1" in last else ""
         say(f"the model is in {printable(parts.folder)}: {signals_line(last)}{gained}")
@@ -355,9 +355,9 @@ def _train_parts(parts: Parts, checkpoint: Checkpoint | None) -> Embedder:
 
 
 def _explain(error: BaseException, context: Context, resumed: bool) -> BaseException:
-    """An error with what to do now; a run that has not begun is taken back."""
+    """An error that also says what to do; a run that has not begun is removed."""
     run, begun = context.run, has_begun(context.run)
-    if rank() == 0 and not begun and not resumed:  # the same command must be free to start again
+    if rank() == 0 and not begun and not resumed:  # so that the same command can start again
         for part in (SUPERVISED, SNAPSHOTS):
             shutil.rmtree(run / part, ignore_errors=True)
         (run / SETTINGS).unlink(missing_ok=True)

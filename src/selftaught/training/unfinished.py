@@ -35,14 +35,14 @@ def load_unfinished(run: Path, own: nn.Module | None = None) -> Embedder:
     try:
         module = own if own is not None else build_backbone(record.backbone, "none").module
         encoder = Encoder(module, record.preprocessing, bool(settings.freeze_batch_norm))
-        # What only training needs, such as a proxy for each class, is not taken from the checkpoint.
+        # Parts that only training needs, such as a proxy for each class, are not taken from the checkpoint.
         learner = build_learner(encoder, settings, len(state.files), torch.arange(len(state.files)) % 2)
         learner.start_from(read_start(run).network)
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise SelftaughtError(f"{printable(checkpoint.file)} does not fit its run: {printable(reason)}") from None
     network = learner.network
-    # The wide head as it is stands for the whitened one, which takes a look at all images.
+    # The wide head is used unwhitened, since whitening needs the embeddings of all images.
     wide = whitened_head(learner, settings, len(state.files))
     head = network.heads[wide or "f"]
     description = describe(
