@@ -48,7 +48,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    # Imported when first used: torch and its company take seconds, and `selftaught --help` needs none of them.
+    # Imported when first used: torch and the like take seconds, and `selftaught --help` does not need them.
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(home), name)

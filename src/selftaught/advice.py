@@ -1,4 +1,4 @@
-"""What to know of a collection before training on it, and the settings that follow, each with its reason."""
+"""Facts about a collection before training on it, and the settings that follow from them, each with its reason."""
 
 from dataclasses import dataclass
 
@@ -17,13 +17,13 @@ from selftaught.training import resolve, time_per_image
 
 @dataclass(frozen=True)
 class Advice:
-    """What was found, and ``choices`` for training by the names of its settings."""
+    """Facts about a collection; ``choices``: the settings for training that follow from them."""
 
     images: int
     skipped: tuple[Skipped, ...]
     duplicates: Duplicates
     photos_per_thing: int | None
-    """None: no number of photos stands out."""
+    """None if no number of photos stands out."""
     choices: tuple[Choice, ...]
     seconds: float
     """About how long training with these choices takes here."""
@@ -36,7 +36,7 @@ def advise(
     allow_skipped: bool = False,
     advance: Advance = lambda _: None,
 ) -> Advice:
-    """Look through images with the network that training starts from. Takes about as long as one pass over them.
+    """Look at images with the network that training starts from. This takes about as long as one pass over them.
 
     Args:
         images: at least as many as training needs.
@@ -67,8 +67,8 @@ def advise(
 
 
 def choose_neighbors(things: int | None) -> Choice:
-    """Images per query, the query included: no more than there are photos of one thing."""
+    """The number of images per query, the query included: no more than there are photos of one thing."""
     if things is None:
-        return Choice("neighbors", 5, "no number of photos of one thing stands out, so what the paper has")
+        return Choice("neighbors", 5, "no number of photos of one thing stands out, so this is as in the paper")
     value = max(k for k in (2, 3, 5) if k <= things)
     return Choice("neighbors", value, f"there seem to be about {things} photos of one thing")

@@ -9,10 +9,10 @@ TRIM_THRESHOLD, TOP_PAD, MMAP_MAX = -1, -2, -4
 
 
 def reuse_memory() -> None:
-    """Tell glibc's allocator to keep what is freed; other systems' allocators are left as they are.
+    """Tell glibc's allocator to keep freed memory; other allocators are left as they are.
 
-    By default it asks the system for every large tensor and gives it back after use. The system then clears the memory
-    page by page each time, which takes as long as a CPU takes to compute with it.
+    By default it gets the memory of every large tensor from the system and gives it back after use. The system then
+    clears the memory page by page each time, which takes as long as a CPU takes to compute with it.
     """
     if sys.platform != "linux":
         return

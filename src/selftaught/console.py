@@ -20,13 +20,13 @@ PLAIN_INTERVAL = 30.0
 """Seconds between two plain lines about one piece of work."""
 
 Tell = Callable[[int, str], None]
-"""Called with how many more are done, and a word on how it goes."""
+"""Called with how many more items are done, and a text for the progress line."""
 ONE_WISH = 1.0
-"""Seconds within which a second signal says the same as the first: a launcher passes on what its processes also got."""
+"""Seconds within which a second signal counts as the first one: a launcher repeats a signal that its processes got."""
 
 
 class Reporter:
-    """Says what is going on, on standard error; silent if quiet."""
+    """Prints what is going on to standard error; silent if quiet."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.console = Console(stderr=True, quiet=quiet, soft_wrap=True, highlight=False)
@@ -132,7 +132,7 @@ class Interrupts:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Within, the first signal stops at once: for work that has nothing to save, or waits for processes."""
+        """Within this context, the first signal stops at once: for work with nothing to save, or waits for processes."""
         self.check()
         self.patient = False
         try:
@@ -154,7 +154,7 @@ class Interrupts:
             signal.signal(number, handler)
 
     def _note(self, _number: int, _frame: FrameType | None) -> None:
-        if os.getpid() != self._process:  # a reader that has just been started: its parent will end it
+        if os.getpid() != self._process:  # in a reader process that has just started: its parent will end it
             return
         now = time.monotonic()
         if not self.patient or (self.asked and now - self._asked_at > ONE_WISH):

@@ -1,4 +1,4 @@
-"""What there is to compute with: devices, cores, memory."""
+"""The devices, cores and memory of this machine."""
 
 import os
 from contextlib import suppress
@@ -27,7 +27,7 @@ def choose_device(device: str | torch.device = "auto") -> torch.device:
 
 
 def check_device(device: torch.device) -> None:
-    """Whether all processes on this machine can work on such a device."""
+    """Raise an error unless all processes on this machine can work on this type of device."""
     found = launched()
     if found is None:
         return
@@ -72,6 +72,6 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def has_bfloat16() -> bool:
-    """Whether this CPU has units that multiply matrices of bfloat16, which is faster than float32 there."""
+    """Whether this CPU has units that multiply matrices of bfloat16, which makes it faster than float32."""
     supported = getattr(torch.cpu, "_is_amx_tile_supported", None)
     return supported is not None and bool(supported())

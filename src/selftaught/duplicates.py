@@ -1,4 +1,4 @@
-"""Copies of one picture in a collection: equal files, equal pixels, and what a model sees as nearly the same."""
+"""Copies of one picture in a collection: equal files, equal pixels, and pictures that are nearly equal to a model."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
@@ -22,19 +22,19 @@ from selftaught.errors import ImageError
 from selftaught.retrieval import Pairs, Proposal, connect, diameter, find_neighbors, members, propose_threshold
 
 SAMPLE = 40
-"""Photos of which copies are made on purpose, to know how near copies are."""
+"""The number of photos that are copied on purpose, to learn how near copies are."""
 
 BITS = 4
 """Bits of 64 by which fingerprints of copies may differ."""
 LIKELY = 0.99
-"""Known copies that are no further apart than photos with about the same fingerprint may be."""
+"""Photos with about the same fingerprint are copies if they are no further apart than this share of known copies."""
 EQUAL = 1e-3
-"""Vectors of equal pixels differ by less than this share of what a copy's differ by."""
+"""The distance between vectors of equal pixels is less than this share of the distance between known copies."""
 
 
 @dataclass(frozen=True)
 class Copy:
-    """One photo of a group; ``kind`` and ``distance`` say what it has in common with the best."""
+    """One photo of a group; ``kind`` and ``distance`` say how it relates to the best one."""
 
     index: int
     kind: str
@@ -52,26 +52,26 @@ class CopyGroup:
 
 @dataclass(frozen=True)
 class Duplicates:
-    """What was found among the images; indices are those of ``images``."""
+    """The copies found among images; indices refer to ``images``."""
 
     images: ImageFolder
     groups: tuple[CopyGroup, ...]
     proposal: Proposal
     pairs: Pairs
-    """Mutual neighbors among images of different content."""
+    """Mutual neighbors among images with different bytes."""
     nearest: Tensor
-    """The distance of each image of different content to its nearest."""
+    """The distance of each such image to its nearest one."""
     known: Tensor
     """Distances of copies made on purpose to their originals."""
 
     @property
     def extra(self) -> int:
-        """Images that are a copy of a better one."""
+        """The number of images that are a copy of a better one."""
         return sum(len(group.copies) - 1 for group in self.groups)
 
 
 def leave_out_links(images: ImageFolder) -> ImageFolder:
-    """The images without further names of a file that is there already."""
+    """The images without links to a file that is already among them."""
     first = find_same_files([images.path(i) for i in range(len(images))])
     links = [Skipped(images.files[i], "a link") for i, j in enumerate(first) if i != j]
     return images.without(links)
@@ -91,7 +91,7 @@ def find_copies(
         vectors: their vectors, n×d.
         known: distances of copies made on purpose, as :func:`distances_of_known_copies` returns them.
         threshold: how near near-duplicates are; proposed from the distances if it is not given.
-        advance: called with how many more of the images of different content have been compared by their pixels.
+        advance: called with how many more of the images with different bytes have been compared by their pixels.
     """
     same = torch.tensor(find_same_bytes([images.path(i) for i in range(len(images))]))
     rows = (same == torch.arange(len(same))).nonzero()[:, 0]
@@ -114,7 +114,7 @@ def find_copies(
 
 
 def distances_of_known_copies(embedder: Embedder, images: ImageFolder, vectors: Tensor, sample: int = SAMPLE) -> Tensor:
-    """Distances of copies that are made on purpose to their originals, of photos evenly spread over the collection."""
+    """Distances between photos, evenly spread over the collection, and copies of them that are made on purpose."""
     rows = torch.linspace(0, len(images) - 1, min(sample, len(images))).long().tolist()
     parts = [torch.empty(0)]
     for row in rows:
@@ -125,7 +125,7 @@ def distances_of_known_copies(embedder: Embedder, images: ImageFolder, vectors: 
 
 
 def _alike(paths: Sequence[str], vectors: Tensor, known: Tensor, advance: Callable[[int], object]) -> Pairs:
-    """Mutual neighbors by fingerprint that the model, too, finds as near as copies can be."""
+    """Mutual neighbors by fingerprint that are also as near as known copies by the model's vectors."""
     prints = torch.zeros(len(paths), 64)
     for row, path in enumerate(paths):
         try:
@@ -134,7 +134,7 @@ def _alike(paths: Sequence[str], vectors: Tensor, known: Tensor, advance: Callab
             prints[row] = torch.inf
         advance(1)
     readable = prints.isfinite().all(1).nonzero()[:, 0]
-    pairs = find_neighbors(prints[readable]).mutual_pairs().under(2 * BITS**0.5 + 1e-3)  # a bit is 2 apart
+    pairs = find_neighbors(prints[readable]).mutual_pairs().under(2 * BITS**0.5 + 1e-3)  # other bits are 2 apart
     first, second = readable[pairs.first], readable[pairs.second]
     distance = torch.linalg.vector_norm(vectors[first] - vectors[second], dim=1)
     near = distance <= known.quantile(LIKELY).item()
@@ -142,12 +142,12 @@ def _alike(paths: Sequence[str], vectors: Tensor, known: Tensor, advance: Callab
 
 
 def _limit(proposal: Proposal, known: Tensor) -> float:
-    """The threshold; where there is none, what only rounding tells from equal."""
+    """The threshold; if there is none, a distance that only rounding explains."""
     return EQUAL * known.median().item() if proposal.threshold is None else proposal.threshold
 
 
 def _order(images: ImageFolder, vectors: Tensor, rows: Sequence[int], same: Tensor) -> CopyGroup | None:
-    """A group with its best copy first, and what each other has in common with it; None if one is gone."""
+    """A group with its best copy first, and how each other copy relates to it; None if fewer than two can be read."""
     pictures: dict[int, Picture] = {}
     for row in rows:
         try:

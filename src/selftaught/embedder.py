@@ -49,12 +49,12 @@ __all__ = ["BATCH_SIZE", "DESCRIPTION", "SCALES", "Embedder", "ImageLike", "desc
 
 BATCH_SIZE = 64
 FEW_IMAGES = 64
-"""Fewer images than this are read without starting processes for it."""
+"""Fewer images than this are read without starting processes."""
 SCALES = {1: (1.0,), 2: (1.0, 1.25), 3: (0.8, 1.0, 1.25)}
 """The sizes at which an image is seen, as multiples of the size at use."""
 LARGEST_SIZE = 2048
 WHITENED_ON = 20_000
-"""Whitening is fitted on at most so many images, evenly spaced: more would not change it."""
+"""Whitening is fitted on at most this many images, evenly spaced: more would not change it."""
 
 ImageLike = str | os.PathLike[str] | Image.Image | np.ndarray
 
@@ -63,7 +63,7 @@ class Embedder:
     """Images → vectors, in which a small Euclidean distance means "the same thing".
 
     STML's vectors are not normalized. Models of other methods may name "cosine" as their metric: their vectors have
-    length 1, so that Euclidean distances rank as cosines do. It may be used by several threads at once.
+    length 1, so that Euclidean distances rank as cosines do. Several threads may use one Embedder at once.
 
     Example:
         >>> embedder = Embedder.load(getfixture("run"))  # a folder written by train
@@ -90,9 +90,8 @@ class Embedder:
         """Load a run's model.
 
         Args:
-            run: the folder that ``train`` wrote, finished or not; or a backbone's name: its pretrained features,
-                pooled by their average and compared by cosine, which is what a training must beat; or "user/name" on
-                the model hub.
+            run: the folder that ``train`` wrote, finished or not; or a backbone's name, for its pretrained features,
+                averaged and compared by cosine, which training must beat; or "user/name" on the model hub.
             device: "auto" takes a GPU if there is one.
             backbone: the module a run was trained with, if it was your own; its weights are overwritten.
             size, mirror, scales: as in :meth:`seeing`; by default as the model was saved.

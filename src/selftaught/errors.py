@@ -1,4 +1,4 @@
-"""What can go wrong in a user's hands, each as one sentence: what is wrong, where, what to do."""
+"""Errors that a user can cause, each as one sentence: what is wrong, where, what to do."""
 
 import difflib
 import re
@@ -12,17 +12,17 @@ class SelftaughtError(Exception):
 
 
 class UsageError(SelftaughtError, ValueError):
-    """An option, a name or a path that cannot be meant."""
+    """An option, a name or a path that makes no sense."""
 
     exit_code = 2
 
 
 class ImageError(SelftaughtError, ValueError):
-    """A file that is no readable image."""
+    """A file that is not a readable image."""
 
 
 class Collapse(SelftaughtError, RuntimeError):
-    """Training went wrong in a way that more of it will not mend."""
+    """Training failed in a way that more training cannot repair."""
 
 
 class Interrupted(SelftaughtError):
@@ -32,7 +32,7 @@ class Interrupted(SelftaughtError):
 
 
 class EndedElsewhere(SelftaughtError):
-    """This process ends because process 0 did, which also says why."""
+    """This process ends because process 0 ended; process 0 prints the reason."""
 
     def __init__(self, exit_code: int = 1) -> None:
         super().__init__("another of the processes ended, and says why")
@@ -52,7 +52,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
 
 
 def near_names(name: str, known: Iterable[str], most: int = 4) -> list[str]:
-    """The names that hold all parts of a name, shortest first, or else the one it is a slip of, if any.
+    """The known names that contain all parts of a name, shortest first; if none does, the one spelled most like it.
 
     >>> near_names("dinov2-small", ["vit_small_patch14_dinov2", "dpn92", "vit_base_patch14_dinov2"])
     ['vit_small_patch14_dinov2']

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all."""
+"""Files that are written whole or not at all, and locks."""
 
 import os
 import stat
@@ -19,8 +19,8 @@ def write_atomically(
 ) -> None:
     """Write beside the target, flush to the disk, then rename over it: a reader sees the old file or the new one.
 
-    Flushing takes a while; what can be lost if the machine loses its power, such as a record of the last seconds, need
-    not be ``lasting``.
+    Flushing takes a while. A file that may be lost when the power fails, such as a log of the last seconds, need not
+    be ``lasting``.
     """
     temporary = path.with_name(TEMPORARY.format(name=path.name, process=os.getpid()))
     try:
@@ -47,7 +47,7 @@ def write_atomically(
 
 @contextmanager
 def open_regular(path: Path) -> Iterator[BinaryIO]:
-    """A regular file, to read. A pipe or a device in its place is refused: reading it might never end."""
+    """Open a regular file to read. A pipe or a device in its place is refused: reading it might never end."""
     try:
         with open(path, "rb", opener=_open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -81,9 +81,9 @@ def new_folder(path: Path, what: str, instead: str, leftovers: Collection[str] =
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Within, no other process holds the lock of the same folder.
+    """Lock a folder: within this context, no other process holds its lock.
 
-    The file of the lock stays: a process that deletes it could delete it from under another one.
+    The lock file stays: another process may already hold the lock when this one would delete it.
     """
     lock = FileLock(folder / LOCK)
     try:
@@ -100,7 +100,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def lock_output(path: Path) -> Iterator[None]:
-    """Within, no other process holds the lock of the same output, a file or a folder; its lock lies beside it."""
+    """Lock an output, a file or a folder, by a file beside it: within this context, no other process holds its lock."""
     lock = FileLock(path.absolute().with_name(f".{path.name:.200}.lock"))
     try:
         lock.acquire(timeout=0)
@@ -115,7 +115,7 @@ def lock_output(path: Path) -> Iterator[None]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete what a killed process had begun to write."""
+    """Delete files that a killed process has left half written."""
     for leftover in folder.glob(".*.tmp"):
         leftover.unlink(missing_ok=True)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from selftaught.errors import UsageError
 
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""What a launcher tells each process."""
+"""The variables in which a launcher informs each process."""
 
 
 @dataclass(frozen=True)

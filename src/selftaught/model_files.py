@@ -1,4 +1,4 @@
-"""The two files of a model: its weights, and the description by which its network is built again."""
+"""The two files of a model: its weights, and the description from which its network is built again."""
 
 import json
 import os
@@ -30,10 +30,10 @@ from selftaught.networks import (
 
 FORMAT = 1
 METRICS = ("euclidean", "cosine")
-"""How vectors are compared: as they are, or by their direction, in which case they come out with length 1."""
+"""How vectors are compared: as they are, or by direction; then the model gives vectors of length 1."""
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
 DEFAULTS = {"head": "linear", "pooling": "avg+max", "mirror": False, "scales": 1}
-"""What models were before their files said it."""
+"""The values of models that were written before their files named them."""
 KINDS: dict[str, type] = {
     "backbone": str,
     "own_backbone": bool,
@@ -45,7 +45,7 @@ KINDS: dict[str, type] = {
     "preprocessing": dict,
 }
 LIMITS = {"dim": (1, 2**16), "scales": (1, 3), "size": (1, 2**13), "resize": (0, 2**13), "use_size": (0, 2**13)}
-"""What numbers may be: a model beyond is none, and might take all memory."""
+"""The ranges of numbers: a file with others does not describe a model, and building it might take all memory."""
 
 
 def describe(
@@ -59,7 +59,7 @@ def describe(
     metric: str = "euclidean",
     settings: dict[str, Any],
 ) -> dict[str, Any]:
-    """The content of ``model.json``: all that is needed to use the weights, and how they came about."""
+    """The content of ``model.json``: all that is needed to use the weights, and how they were made."""
     return {
         "format": FORMAT,
         "backbone": backbone,
@@ -114,7 +114,7 @@ def read_description(folder: Path) -> dict[str, Any]:
 
 
 def refuse_code(name: str, folder: Path) -> None:
-    """An error if a downloaded model names a function to import as its backbone: nobody here has asked for that."""
+    """Raise an error if a downloaded model names a function to import as its backbone: the user did not ask for it."""
     if not (folder / DESCRIPTION).exists():
         raise UsageError(f"the downloaded {printable(name)} holds no finished model")
     backbone = read_description(folder)["backbone"]
@@ -153,14 +153,14 @@ def build_network(folder: Path, description: dict[str, Any], backbone: nn.Module
 
 
 def check_finite(network: nn.Module, what: str) -> None:
-    """An error if a weight is infinite or undefined: every vector would be."""
+    """Raise an error if a weight is infinite or undefined: every vector would be, too."""
     for name, tensor in network.state_dict().items():
         if not tensor.isfinite().all():
             raise SelftaughtError(f"{what} is damaged: {name} holds values that are infinite or undefined")
 
 
 def check_folder(folder: str | os.PathLike[str]) -> Path:
-    """The folder of a model, or of a run that has none yet."""
+    """The folder of a model, or of a run that has no model yet; raises an error if it is neither."""
     place = Path(folder)
     if not place.is_dir():
         near = [] if len(place.parts) > 1 else near_backbones(place.name)

@@ -1,4 +1,4 @@
-"""Groups with their names, as one CSV file that carries all that is needed to find them again in new photos."""
+"""Groups with their names in one CSV file, with all that is needed to find them again in new photos."""
 
 import base64
 import csv
@@ -26,7 +26,7 @@ class NamedGroups:
     model: str
 
     def title(self, group: int) -> str:
-        """A group's name, or else its number; -1 is no group."""
+        """A group's name, or its number if it has none; "" for -1, which means no group."""
         return "" if group < 0 else self.names[group] or f"group {group + 1}"
 
     def rows(self) -> list[list[str]]:
@@ -46,7 +46,7 @@ def to_csv(rows: list[list[str]]) -> str:
 
 
 def read_groups(path: Path) -> NamedGroups:
-    """Read a groups.csv, as it was written or with names typed in; rows may be missing or in another order."""
+    """Read a groups.csv, unchanged or with names typed in; rows may be missing or in another order."""
     names, sizes, means, limits, models = [], [], [], [], set()
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -63,11 +63,11 @@ def read_groups(path: Path) -> NamedGroups:
     except OSError as error:
         raise UsageError(f"cannot read {printable(path)}: {error.strerror}") from None
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, csv.Error):
-        raise UsageError(f"{printable(path)} is no groups.csv as selftaught cluster writes it") from None
+        raise UsageError(f"{printable(path)} is not a groups.csv that selftaught cluster wrote") from None
     return NamedGroups(tuple(names), tuple(sizes), centers, models.pop())
 
 
 def _delimiter(path: Path) -> str:
-    """Spreadsheets of some countries write semicolons."""
+    """The delimiter of a CSV file: spreadsheets in some countries write semicolons."""
     with path.open(encoding="utf-8-sig") as file:
         return ";" if ";" in file.readline() else ","

@@ -21,10 +21,10 @@ from selftaught.errors import EndedElsewhere, SelftaughtError
 T = TypeVar("T")
 
 WORDS = "selftaught failed with"
-"""Under which name process 0 leaves the words with which it failed."""
+"""The key under which process 0 stores the message with which it failed."""
 
 _asked: tuple[Any, Tensor] | None = None
-"""The question of the last :func:`any_process`, under way."""
+"""The last question of :func:`any_process`, which the processes are still answering."""
 
 
 def world() -> int:
@@ -33,7 +33,7 @@ def world() -> int:
 
 
 def rank() -> int:
-    """Which of them this is; 0 is the one that prints and writes."""
+    """The number of this process; process 0 prints and writes."""
     return dist.get_rank() if world() > 1 else 0
 
 
@@ -59,9 +59,9 @@ def gather_rows(rows: Tensor, count: int) -> Tensor:
 def gather_views(rows: Tensor, images: int) -> Tensor:
     """The embeddings of all processes, with gradient.
 
-    Every process is to compute the same loss of the result. The gradient of its own rows is then multiplied by the
-    number of processes: averaged over them, as DDP does, gradients are those of one process with all rows, also for
-    parameters that are used after the gathering only.
+    Every process must compute the same loss from the result. The gradient of its own rows is then multiplied by the
+    number of processes. Averaged over the processes, as DDP does, gradients equal those of one process with all rows,
+    even for parameters that are used only after the gathering.
 
     Args:
         rows: (views × own images)×d, all first views of this process's images, then all second ones.
@@ -86,7 +86,7 @@ def broadcast(value: T) -> T:
 
 
 def broadcast_tensors(tensors: Iterable[Tensor]) -> None:
-    """Overwrite tensors by those of process 0."""
+    """Overwrite tensors with those of process 0."""
     if world() > 1:
         for tensor in tensors:
             dist.broadcast(tensor, src=0)
@@ -114,9 +114,9 @@ _deciding: list[bool] = []
 
 
 def run_on_first(decide: Callable[[], T]) -> T:
-    """What process 0 gets by calling ``decide``, on every process; the others do not call it.
+    """The result of ``decide``, which only process 0 calls, on every process.
 
-    If it fails there, the others raise :class:`EndedElsewhere`. Within ``decide`` process 0 is as good as alone.
+    If it fails there, the others raise :class:`EndedElsewhere`. Within ``decide``, process 0 acts as if it were alone.
     """
     if world() == 1 or _deciding:
         return decide()
@@ -150,8 +150,8 @@ def barrier() -> None:
 def any_process(flag: bool) -> bool:
     """Whether the flag is set in any process, the same answer in all; every process must call it equally often.
 
-    Several processes get the answer of the call before. So a stop comes one call late, but no process waits for the
-    slowest one's present step, and no host for its GPU: the flag travels over the CPU's connection.
+    Several processes get the answer to the call before. So a stop comes one call late, but no process waits for the
+    current step of the slowest one, and no host waits for its GPU: the flag is sent between CPUs.
     """
     global _asked
     if world() == 1:
@@ -166,7 +166,7 @@ def any_process(flag: bool) -> bool:
 
 @contextmanager
 def own_randomness(device: torch.device) -> Iterator[None]:
-    """Random draws within are each process's own; after it all processes draw the same again, as before it."""
+    """Give each process its own random numbers within this context; after it, all processes draw equal ones again."""
     if world() == 1:
         yield
         return
@@ -175,7 +175,7 @@ def own_randomness(device: torch.device) -> Iterator[None]:
         begun = _random_states(device)
         yield
         drawn = not all(map(torch.equal, begun, _random_states(device)))
-    if drawn:  # or the next time would bring the same
+    if drawn:  # so that the next context draws other numbers
         torch.rand(())
 
 
@@ -190,13 +190,13 @@ def connection_lost(error: BaseException) -> bool:
 
 
 def first_says(message: str, patience: timedelta) -> bool:
-    """Tell the others with which words this process fails; whether process 0 fails with the same, and so says them.
+    """Share the message with which this process fails; returns whether process 0 fails with the same and prints it.
 
-    Other processes wait for process 0's words, but no longer than ``patience``.
+    Other processes wait for process 0's message, but no longer than ``patience``.
     """
     if world() == 1:
         return False
-    with suppress(RuntimeError):  # with the process that keeps the store, it may be gone
+    with suppress(RuntimeError):  # the store may be gone, with the process that keeps it
         store = dist.distributed_c10d._get_default_store()
         if rank() == 0:
             store.set(WORDS, message)
@@ -216,7 +216,7 @@ def _parts(count: int) -> list[range]:
 
 
 def _joined(rows: Tensor, count: int) -> Tensor:
-    """All parts, each of which the processes send padded to the largest."""
+    """The parts of all processes, joined; processes send them padded to the largest."""
     lengths = [len(part) for part in _parts(count)]
     largest = max(lengths)
     padding = [0, 0] * (rows.ndim - 1) + [0, largest - len(rows)]

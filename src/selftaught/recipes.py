@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 from selftaught.errors import UsageError, printable, unknown
 
 LARGEST = 1_000_000
-"""No size, rate or width is larger, except by mistake."""
+"""The largest sensible size, rate or width; larger ones are mistakes."""
 
 
 @dataclass(frozen=True)
 class Within:
-    """The values that a numeric setting may have; ``open`` leaves out the lowest."""
+    """The values that a numeric setting may have; ``open`` excludes the lowest."""
 
     low: float
     high: float = LARGEST
@@ -40,7 +40,7 @@ class Settings:
     """
 
     recipe: str = "official"
-    """The name of the combination of settings that these are changes of."""
+    """The name of the recipe: the combination of settings that all others are changes to."""
     method: str = "stml"
     """The name of the method of learning (docs/methods.md)."""
     backbone: str = "auto"
@@ -54,8 +54,8 @@ class Settings:
     batch_size: MaybeCount = None
     """Images in a batch; each is seen in two views. "auto" is 120, fewer for small folders."""
     rows_at_once: MaybeCount = None
-    """Views that go through the network at once, if that must not be all of a batch: less memory, a quarter more time,
-    the same gradient. Needs STML and frozen batch norm."""
+    """Views that go through the network at once, if fewer than all of a batch: less memory, a quarter more time, the
+    same gradient. Needs STML and frozen batch norm."""
     neighbors: Annotated[int, Within(2)] = 5
     """Images per query in a batch, the query included; k of the contextual similarity is twice that. In methods with
     classes or clusters: images of each in a batch."""
@@ -69,7 +69,7 @@ class Settings:
     """Whether learning rates fall to 0 from epoch to epoch, in half a cosine, or stay as they are."""
     deliver: Literal["f", "whitened"] = "f"
     """The finished model: the head f as it was trained (the paper), or the widest trained head half-whitened to ``dim``
-    dimensions on the training images and compared by cosine; the backbone as it was is served where that is better."""
+    dimensions on the training images and compared by cosine; the untrained backbone is served where it is better."""
     use_scale: Positive = 1.0
     """The size at which the finished model sees images, in units of the crop that it is trained with."""
     use_size: MaybeCount = None
@@ -83,13 +83,13 @@ class Settings:
     crop_shape: Literal["random", "image"] = "random"
     """Shape of a random crop: drawn between 3:4 and 4:3, or the image's own, as if cut from it squashed to a square."""
     color: Annotated[float, Within(0, 2)] = 0.0
-    """How much the colors of random views are changed: 0 not at all, as in the paper; 1 as is usual elsewhere."""
+    """How much the colors of random views change: 0 not at all, as in the paper; 1 is usual in self-supervised learning."""
     seed: Annotated[int, Within(0, 2**63 - 1)] = 0
-    """Of all that is drawn: equal seeds give equal runs on a CPU."""
+    """The seed of all random numbers: equal seeds give equal runs on a CPU."""
     device: str = "auto"
     """"auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps"."""
     precision: Literal["auto", "32-true", "bf16-mixed"] = "auto"
-    """Of networks in training; "auto" is bfloat16 where that is faster. Similarity and losses are in float32."""
+    """Precision of networks in training; "auto" is bfloat16 where that is faster. Similarity and losses use float32."""
     compile: bool | None = None
     """Compile networks and loss, which makes a step faster and the start slower."""
     input: Literal["cache", "files"] = "cache"
@@ -97,15 +97,15 @@ class Settings:
     cache_side: Annotated[int | None, Within(16)] = None
     """The short side of decoded images; smaller ones stay as they are."""
     train: Literal["all", "heads"] = "all"
-    """The whole network, or only its heads on features of the backbone that are computed once."""
+    """What learns: the whole network, or only its heads, on features of the backbone that are computed once."""
     search: Literal["auto", "exact", "approximate"] = "auto"
     """How neighbors for batches are found; "auto" is exact, except for collections that are too large for it."""
     workers: Annotated[int | None, Within(0)] = None
     """Processes that read images; "auto" is one for each core, 16 at most."""
     eval_every: Count = 1
-    """Measure on the labeled images after every so many epochs, and after the last."""
+    """Measure on the labeled images after every this many epochs, and after the last."""
     snapshots: Annotated[int, Within(0)] = 0
-    """Keep the networks every so many epochs, and those of the start and the end, for figures; 0 keeps none."""
+    """Keep the networks every this many epochs, and those of the start and the end, for figures; 0 keeps none."""
 
     def __post_init__(self) -> None:
         for name, kind in setting_kinds(type(self)).items():
@@ -180,7 +180,7 @@ def parse_value(name: str, text: str, kind: Any) -> Any:
 
 
 def _check(name: str, value: Any, kind: Any) -> None:
-    """An error in one sentence for a value of the wrong type or outside its range."""
+    """Raise an error for a value of the wrong type or outside its range."""
     bare = bare_kind(kind)
     if value is None and type(None) in typing.get_args(bare):
         return

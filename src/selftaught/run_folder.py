@@ -29,7 +29,7 @@ FEATURES = "features"
 """Features of a backbone that does not learn, until the run is finished."""
 SNAPSHOTS = "snapshots"
 MODELS = "models.json"
-"""What was measured of the trained model and of the untrained ones."""
+"""Measurements of the trained model and of the untrained ones."""
 FLOOR, TRAINED = "floor", "trained"
 """Folders of the best untrained model, and of the trained one where the untrained is served."""
 REPORT = "report.html"
@@ -51,7 +51,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run is made of: first what was asked for, then what was chosen, once that is known."""
+    """Everything that defines a run: what was asked for and, once it is known, what was chosen."""
 
     requested: Settings
     images: str | None
@@ -64,11 +64,11 @@ class RunRecord:
     allow_skipped: bool
     tensorboard: bool
     preprocessing: Preprocessing | None = None
-    """As given at first, as chosen in the end."""
+    """As given by the caller, or as chosen once that is known."""
     backbone: str | None = None
     pretrained: bool | None = None
     settings: Settings | None = None
-    """Without anything left open."""
+    """With nothing left open."""
     choices: tuple[Choice, ...] = ()
     eval_level: str | None = None
     eval_labels: str | None = None
@@ -76,7 +76,7 @@ class RunRecord:
     from_run: str | None = None
     """The run whose network this one began with."""
     leg: int = 0
-    """The epochs after which the schedule began anew, where the run went on beyond its end."""
+    """The number of epochs after which the schedule began again, if the run went on beyond its end."""
 
     def __post_init__(self) -> None:
         for name, kind in typing.get_type_hints(RunRecord).items():
@@ -95,7 +95,7 @@ class RunRecord:
 
 @contextmanager
 def create_run(run: Path, record: RunRecord) -> Iterator[None]:
-    """Begin a run in a folder that holds nothing, or only what a start that failed has left; it is locked within."""
+    """Begin a run in a folder that is empty, or holds only what a failed start has left; locked within this context."""
     again = f", or go on with it: --resume {printable(run)}" if (run / SETTINGS).is_file() else ""
     check = partial(new_folder, run, "the run folder", f"give another --out{again}", leftovers=(SKIPPED,))
     check()
@@ -108,7 +108,7 @@ def create_run(run: Path, record: RunRecord) -> Iterator[None]:
 
 
 def write_record(run: Path, record: RunRecord) -> None:
-    """Write a record with each setting once: as chosen, and beside that only what was asked for otherwise, or why."""
+    """Write a record with each setting once: as chosen; beside it the requests that differ, and the reasons."""
     content = asdict(record)
     asked, chosen = content.pop("requested"), content["settings"]
     content["asked"] = {name: value for name, value in asked.items() if chosen is None or chosen[name] != value}
@@ -118,7 +118,7 @@ def write_record(run: Path, record: RunRecord) -> None:
 
 
 def read_record(run: Path) -> RunRecord:
-    """The record of a run; an error in one sentence says which of its values is wrong."""
+    """The record of a run; raises an error that says which of its values is wrong."""
     file = run / SETTINGS
     if not file.exists():
         raise UsageError(
@@ -139,7 +139,7 @@ def read_record(run: Path) -> RunRecord:
 
 
 def is_finished(run: Path) -> bool:
-    """Whether a run has reached its end; one that collapsed has a model too, but not the last one."""
+    """Whether a run has reached its end; a collapsed run has a model too, but an unfinished one."""
     try:
         description = json.loads(read_file(run / DESCRIPTION))
     except (SelftaughtError, ValueError, RecursionError):
@@ -148,7 +148,7 @@ def is_finished(run: Path) -> bool:
 
 
 def read_models(run: Path) -> dict[str, Any] | None:
-    """What was measured of a run's untrained models; None if there is nothing, or it is damaged."""
+    """Measurements of a run's models; None if there are none, or the file is damaged."""
     try:
         models = json.loads(read_file(run / MODELS))
         float(models["models"][models["floor"]]["found_again"])
@@ -158,12 +158,12 @@ def read_models(run: Path) -> dict[str, Any] | None:
 
 
 def has_begun(run: Path) -> bool:
-    """Whether there is anything to go on with, in either stage."""
+    """Whether either stage has something to resume."""
     return any((folder / name).exists() for folder in (run, run / SUPERVISED) for name in (CHECKPOINT, FEATURES))
 
 
 def _read_content(saved: Mapping[str, Any]) -> RunRecord:
-    if "requested" in saved:  # as it was written before each setting was held once
+    if "requested" in saved:  # the format before each setting was held once
         reasons = {choice["name"]: choice["reason"] for choice in saved["choices"]}
         saved = {**saved, "asked": saved["requested"], "reasons": reasons}
     known = {field.name for field in fields(RunRecord)} - {"requested", "choices", "backbone"}

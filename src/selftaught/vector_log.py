@@ -1,4 +1,4 @@
-"""Vectors of the batches that are done, beside the file they are meant for, so that no work is done twice."""
+"""Vectors of finished batches, in a file beside the output, so that no work is done twice."""
 
 import hashlib
 import io
@@ -21,7 +21,7 @@ SAVE_INTERVAL = 5.0
 
 
 class Known(NamedTuple):
-    """What is known of an image: which file it was, and its vector, or why it has none."""
+    """An image's file as it was, and its vector, or the reason why it has none."""
 
     stamp: Stamp
     vector: np.ndarray | None
@@ -29,16 +29,16 @@ class Known(NamedTuple):
 
 
 class VectorLog:
-    """What is done so far of a collection, in ``OUT.partial``.
+    """The finished part of a collection, in ``OUT.partial``.
 
-    Batches are appended, each with its length and a digest. A kill at any moment, or a damage anywhere, leaves a
-    beginning that is gone on from. A file that is no such log is never touched.
+    Batches are appended, each with its length and a digest. After a kill at any moment, or damage anywhere, work goes
+    on from the last good batch. A file that is not such a log is never touched.
     """
 
     def __init__(self, out: Path, *, model: str, root: str, dim: int) -> None:
         self.path = out.with_name(f"{out.name}.partial")
         self.known: dict[str, Known] = {}
-        """By the image's name."""
+        """What is known, by the image's name."""
         self._dim = dim
         about = {"model": model, "root": root, "dim": dim}
         try:
@@ -53,7 +53,7 @@ class VectorLog:
             raise self._failed(error) from None
 
     def add(self, files: list[tuple[str, Stamp]], vectors: Tensor, failures: list[tuple[int, str]]) -> None:
-        """Keep the next batch: its vectors, and (which of the batch, why) for images without one."""
+        """Append a batch: its vectors, and (position in the batch, reason) for images without one."""
         rows = vectors.numpy().astype("<f4")
         try:
             self._append({"files": files, "failures": failures}, rows.tobytes())
@@ -64,7 +64,7 @@ class VectorLog:
         self._take(files, rows, failures)
 
     def save(self) -> None:
-        """Make all that was added last, even if the power fails."""
+        """Write all that was added to the disk, so that it survives a power failure."""
         os.fsync(self._file.fileno())
         self._saved = time.monotonic()
 
@@ -79,17 +79,17 @@ class VectorLog:
         payload = json.dumps(about).encode() + b"\n" + rows
         head = before + len(payload).to_bytes(8, "little") + hashlib.sha256(payload).digest()
         content = memoryview(head + payload)
-        while content:  # a nearly full disk takes a part
+        while content:  # a nearly full disk may take only a part
             content = content[self._file.write(content) :]
 
     def _read(self, about: dict[str, Any]) -> tuple[int, bool]:
-        """Take up what is there: where it ends, and whether it is of another model or folder, and so of no use."""
+        """Read the log; returns where it ends, and whether it is useless because it is of another model or folder."""
         start = self._file.read(len(MAGIC))
         if not start:
             return 0, False
         if start != MAGIC:
             raise UsageError(
-                f"{printable(self.path)} is needed for unfinished work and is not of selftaught embed: "
+                f"{printable(self.path)} is needed for unfinished work, but was not written by selftaught embed: "
                 "move it away, or give another --out"
             )
         header = _next_record(self._file)

@@ -22,7 +22,7 @@ FORMAT = 2
 SUFFIXES = (".parquet", ".npy")
 PART = re.compile(r".*\.(\d+)-of-(\d+)")
 Stamp = tuple[int, int]
-"""A file's bytes and its time of change in ns, by which a change is known."""
+"""A file's size in bytes and its time of change in ns: either differs after a change."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class Vectors:
     paths: tuple[str, ...]
     vectors: Tensor
     model: str
-    """The identity of the model that made them, with its size at use and all else that changes vectors."""
+    """The identity of the model that made them, which covers its size at use and all else that changes vectors."""
     metric: str = "euclidean"
     stamps: tuple[Stamp, ...] = ()
     """One per path, or none."""
 
 
 def check_target(path: Path) -> None:
-    """An error if an output cannot be written, or if something else would be lost by it; before the work begins."""
+    """Raise an error, before the work begins, if an output cannot be written or would replace something else."""
     if path.suffix not in SUFFIXES:
         raise UsageError(f"{printable(path)} must end in .parquet or .npy")
     check_folder_of(path)
@@ -54,12 +54,12 @@ def check_target(path: Path) -> None:
 
 
 def skipped_file(path: Path) -> Path:
-    """Where the images that were left out are listed."""
+    """The file that lists the images that were left out."""
     return path.with_name(f"{path.stem}.skipped.csv")
 
 
 def check_folder_of(path: Path) -> None:
-    """An error if a file cannot be written there."""
+    """Raise an error if a file cannot be written there."""
     if path.is_dir():
         raise UsageError(f"{printable(path)} is a folder; give the file to write")
     folder = path.absolute().parent
@@ -70,9 +70,9 @@ def check_folder_of(path: Path) -> None:
 
 
 def write_vectors(path: Path, content: Vectors) -> list[Path]:
-    """Write by the file's ending; returns the files that were written.
+    """Write vectors in the format that the file's ending names; returns the files that were written.
 
-    Of two files, each may be replaced while the other is not yet: a digest of both tells whether they belong together.
+    A reader may see one of two files replaced before the other: a digest of both tells whether they belong together.
     """
     vectors = np.ascontiguousarray(content.vectors.numpy(), dtype=np.float32)
     paths = list(map(_text, content.paths))
@@ -109,7 +109,7 @@ def read_vectors(path: Path) -> Vectors:
         old = "format" not in notes and {"root", "model", "metric"} <= set(notes)
         if not old:
             _check(vectors, notes, paths, stamps)
-    except Exception:  # readers raise all sorts of things on files that are none of theirs
+    except Exception:  # readers can raise anything on files of other kinds
         beside = f" or does not belong to {path.with_suffix('.json').name}" if path.suffix == ".npy" else ""
         raise SelftaughtError(
             f"{printable(path)} holds no vectors written by selftaught embed, or is damaged{printable(beside)}: "
@@ -124,7 +124,7 @@ def read_vectors(path: Path) -> Vectors:
 
 
 def read_vectors_of(path: Path, embedder: Embedder) -> Vectors:
-    """Read vectors that this very model made; those of another, or seen in another way, are refused."""
+    """Read vectors that this very model made; those of another model, or of other views, are refused."""
     known = read_vectors(path)
     if known.model != embedder.identity or known.vectors.shape[1] != embedder.dim:
         raise UsageError(
@@ -183,7 +183,7 @@ def _read_parquet(path: Path) -> tuple[np.ndarray, dict[str, Any], dict[str, Any
 
 
 def _check(vectors: np.ndarray, notes: dict[str, Any], paths: Sequence[Any], stamps: Sequence[Any]) -> None:
-    """Raises an error unless it is what was written."""
+    """Raise an error unless the content is what was written."""
     texts = [*paths, notes["root"], notes["model"]]
     if not isinstance(vectors, np.ndarray) or vectors.dtype != np.float32 or vectors.ndim != 2 or not len(vectors):
         raise ValueError
@@ -215,5 +215,5 @@ def _digest(vectors: np.ndarray, notes: dict[str, Any], paths: Sequence[str], st
 
 
 def _text(name: str) -> str:
-    """A path as Parquet can hold it, which is Unicode only; JSON holds any."""
+    """A path as valid Unicode, which Parquet needs; JSON holds any path."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
