@@ -132,7 +132,7 @@ class Interrupts:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Within this context, the first signal stops at once: for work with nothing to save, or waits for processes."""
+        """Within this context, the first signal stops at once: for work with nothing to save, or for waiting."""
         self.check()
         self.patient = False
         try:

@@ -40,7 +40,7 @@ class Settings:
     """
 
     recipe: str = "official"
-    """The name of the recipe: the combination of settings that all others are changes to."""
+    """The name of the recipe: the combination of settings to which the other settings are changes."""
     method: str = "stml"
     """The name of the method of learning (docs/methods.md)."""
     backbone: str = "auto"
@@ -83,7 +83,7 @@ class Settings:
     crop_shape: Literal["random", "image"] = "random"
     """Shape of a random crop: drawn between 3:4 and 4:3, or the image's own, as if cut from it squashed to a square."""
     color: Annotated[float, Within(0, 2)] = 0.0
-    """How much the colors of random views change: 0 not at all, as in the paper; 1 is usual in self-supervised learning."""
+    """How much the colors of random views change: 0 not at all (the paper), 1 as usual in self-supervised learning."""
     seed: Annotated[int, Within(0, 2**63 - 1)] = 0
     """The seed of all random numbers: equal seeds give equal runs on a CPU."""
     device: str = "auto"
@@ -103,9 +103,9 @@ class Settings:
     workers: Annotated[int | None, Within(0)] = None
     """Processes that read images; "auto" is one for each core, 16 at most."""
     eval_every: Count = 1
-    """Measure on the labeled images after every this many epochs, and after the last."""
+    """Epochs between two measurements on the labeled images; the last epoch is always measured."""
     snapshots: Annotated[int, Within(0)] = 0
-    """Keep the networks every this many epochs, and those of the start and the end, for figures; 0 keeps none."""
+    """Epochs between copies of the networks that are kept for figures, also at the start and the end; 0 keeps none."""
 
     def __post_init__(self) -> None:
         for name, kind in setting_kinds(type(self)).items():

@@ -51,7 +51,7 @@ def test_what_cannot_be_done_is_one_sentence(call: Call, run: Path, photos: Path
     for content in ("", "a,b\n1,2\n", "group,name,images,limit,model,center\n1,,3,x,m,AAAA\n"):
         (tmp_path / "bad.csv").write_text(content)
         code, _, error = call("cluster", run, photos, "--out", out, "--names", tmp_path / "bad.csv")
-        assert (code, "no groups.csv" in error) == (2, True)
+        assert (code, "not a groups.csv" in error) == (2, True)
     (tmp_path / "other.csv").write_text("group,name,images,limit,model,center\n1,,3,1,m,AAA=\n")
     code, _, error = call("cluster", run, photos, "--out", out, "--names", tmp_path / "other.csv")
     assert (code, "another model" in error) == (2, True)

@@ -68,9 +68,7 @@ def check(
     if differing:
         wrong.append(f"the counts differ from the official ones in {', '.join(differing)}")
     if wrong:
-        raise SelftaughtError(
-            f"{benchmark.title} is not complete: {'; '.join(wrong)}; what it takes is {benchmark.origin}"
-        )
+        raise SelftaughtError(f"{benchmark.title} is not complete: {'; '.join(wrong)}; get {benchmark.origin}")
     print("complete" if benchmark.expected else "complete, as far as can be told: there are no official counts")
 
 

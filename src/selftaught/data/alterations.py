@@ -1,4 +1,4 @@
-"""Copies of a picture as people make them: smaller, compressed, cropped, mirrored, with a watermark."""
+"""Copies of a picture like those that people make: smaller, compressed, cropped, mirrored, with a watermark."""
 
 import io
 from collections.abc import Callable
@@ -12,7 +12,7 @@ def resize(image: Image.Image, scale: float = 0.5) -> Image.Image:
 
 
 def recompress(image: Image.Image, quality: int = 30) -> Image.Image:
-    """As it comes back from a JPEG file of that quality."""
+    """The image after it was saved as a JPEG file of that quality."""
     file = io.BytesIO()
     image.save(file, "JPEG", quality=quality)
     with Image.open(file) as again:
@@ -21,7 +21,7 @@ def recompress(image: Image.Image, quality: int = 30) -> Image.Image:
 
 
 def crop(image: Image.Image, kept: float = 0.9) -> Image.Image:
-    """The middle, ``kept`` of each side."""
+    """The middle of the image, with ``kept`` of the length of each side."""
     left, top = round((1 - kept) / 2 * image.width), round((1 - kept) / 2 * image.height)
     return image.crop((left, top, max(left + 1, image.width - left), max(top + 1, image.height - top)))
 
@@ -31,7 +31,7 @@ def mirror(image: Image.Image) -> Image.Image:
 
 
 def watermark(image: Image.Image, text: str = "SAMPLE", opacity: float = 0.5) -> Image.Image:
-    """White letters across the middle, half as wide as the picture."""
+    """The image with white letters across its middle, half as wide as the picture."""
     layer = Image.new("RGBA", image.size, (255, 255, 255, 0))
     font = ImageFont.load_default(max(8, image.width / 8))
     middle = image.width / 2, image.height / 2

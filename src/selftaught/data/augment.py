@@ -1,4 +1,4 @@
-"""What is done to random views beyond cropping them: on the device, for every reader, decided by a view's seed alone.
+"""Changes of random views beyond cropping: on the device, for every reader, decided by a view's seed alone.
 
 Another augmentation is one more function here, called by :func:`augment`, and one more setting of ``Views``.
 """
@@ -14,19 +14,19 @@ from selftaught.data.requests import Batch, ViewRequest
 from selftaught.data.views import Views
 
 CHANGED, GRAY = 0.8, 0.2
-"""How many views get other colors at ``color`` 1, and how many lose them."""
+"""The share of views that get other colors at ``color`` 1, and the share that lose them."""
 BRIGHTNESS, CONTRAST, SATURATION, HUE = 0.4, 0.4, 0.4, 0.1
-"""How far each of them goes at ``color`` 1: factors from 1 - x to 1 + x, and parts of the color circle from -x to x."""
+"""The largest change at ``color`` 1: factors from 1 - x to 1 + x, for HUE parts of the color circle from -x to x."""
 STREAM = 0xD1B54A32D192ED03
-"""Sets the random numbers for colors apart from those for crops, which come from the same seeds."""
+"""Makes the random numbers for colors differ from those for crops, which come from the same seeds."""
 LUMA = (19595, 38470, 7471)
-"""The share of red, green and blue in the brightness of a pixel, of 65,536."""
+"""The shares of red, green and blue in the brightness of a pixel, in units of 1/65,536."""
 YIQ = ((0.299, 0.587, 0.114), (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.3112))
 """From red, green and blue to brightness and two axes of color."""
 
 
 def augment(batch: Batch, requests: Sequence[ViewRequest], views: Views) -> Batch:
-    """The batch with its views changed as the settings say; only random views are."""
+    """The batch with its random views changed as the settings say; other views stay as they are."""
     if not views.color or not batch.positions or requests[0].view != "random":
         return batch
     count = batch.images.shape[1]
@@ -41,7 +41,7 @@ def change_colors(images: Tensor, drawn: np.ndarray, strength: float) -> Tensor:
 
     Args:
         images: uint8 n×3×H×W, on any device.
-        drawn: n×6 numbers within [0, 1): they alone decide.
+        drawn: n×6 numbers within [0, 1), which alone decide on the changes.
         strength: 0 changes nothing; 1 is usual in self-supervised learning.
 
     All changes of an image are one affine map of its colors, so that a view does not depend on the others of its batch.
@@ -52,7 +52,7 @@ def change_colors(images: Tensor, drawn: np.ndarray, strength: float) -> Tensor:
     contrast = torch.from_numpy(contrasts.astype(np.float32)).to(device, non_blocking=True)[:, None, None]
     red, green, blue = images.to(torch.int32).unbind(1)
     luma = (LUMA[0] * red + LUMA[1] * green + LUMA[2] * blue) >> 16
-    mean = luma.sum((1, 2), dtype=torch.int64, keepdim=True) / luma[0].numel()  # of integers: the same in any order
+    mean = luma.sum((1, 2), dtype=torch.int64, keepdim=True) / luma[0].numel()  # integer sums do not depend on order
     rows = [part.float() for part in (red, green, blue)]
     changed = []
     for channel in range(3):

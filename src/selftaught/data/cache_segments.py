@@ -1,4 +1,4 @@
-"""The records of a segment of the cache: which there are, and whether they can be right."""
+"""The records of a segment of the cache, and a check whether they can be right."""
 
 import stat
 import zlib
@@ -23,7 +23,7 @@ LONGEST_SIDE = 2**20
 
 
 def segment_sizes(index: Path) -> tuple[int, int] | None:
-    """The bytes of a segment's two files; None if they are not both there."""
+    """The sizes of a segment's two files in bytes; None unless both exist."""
     try:
         found = [path.stat() for path in (index, index.with_suffix(".pixels"))]
     except OSError:
@@ -33,7 +33,7 @@ def segment_sizes(index: Path) -> tuple[int, int] | None:
 
 
 def read_records(index: Path) -> np.ndarray:
-    """The records of a segment that are there as a whole."""
+    """The complete records of a segment."""
     try:
         content = index.read_bytes()
     except OSError:
@@ -42,7 +42,7 @@ def read_records(index: Path) -> np.ndarray:
 
 
 def possible_records(records: np.ndarray, size: int) -> np.ndarray:
-    """Which records can be of images within so many bytes of pixels."""
+    """Which records can describe images within ``size`` bytes of pixels."""
     possible: np.ndarray = records["start"] >= 0
     for name in ("width", "height", "original_width", "original_height"):
         possible &= records[name] > 0
@@ -52,5 +52,5 @@ def possible_records(records: np.ndarray, size: int) -> np.ndarray:
 
 
 def checksum(record: np.ndarray, pixels: np.ndarray) -> int:
-    """Of an image's record, all but its last field, and of its pixels."""
+    """The checksum of an image's record, without its last field, and of its pixels."""
     return zlib.crc32(pixels.data, zlib.crc32(record.tobytes()[:-4]))

@@ -1,6 +1,6 @@
-"""The space that decoded images take on the disk: where it is, what is in it, and how large it may grow.
+"""The space that decoded images take on the disk: where it is, what it holds, and how large it may grow.
 
-All processes and all runs share one limit. Each measures again what there is while it writes.
+All processes and all runs share one limit. While a process writes, it measures the cache again and again.
 """
 
 import json
@@ -15,7 +15,7 @@ from selftaught.errors import UsageError
 
 try:
     import fcntl
-except ImportError:  # Windows has other locks; there, what is in use cannot be deleted anyway
+except ImportError:  # Windows has other locks; it does not delete files in use anyway
     fcntl = None  # type: ignore[assignment]
 
 ABOUT = "about.json"
@@ -23,12 +23,12 @@ PLACE, LIMIT = "SELFTAUGHT_CACHE", "SELFTAUGHT_CACHE_GB"
 """Environment variables: the folder of the cache, and how large it may grow."""
 MOST_GB = 1e9
 FREE = 2 * 2**30
-"""What is left free on the disk in any case: checkpoints need room too."""
+"""Bytes that always stay free on the disk: checkpoints need room too."""
 
 
 @dataclass(frozen=True)
 class Collection:
-    """What the cache holds of one collection of images."""
+    """The part of the cache that holds one collection of images."""
 
     name: str
     folder: Path
@@ -51,7 +51,7 @@ def cache_root() -> Path:
 
 
 def cached_collections(root: Path | None = None) -> list[Collection]:
-    """What is in the cache, the last used first."""
+    """The collections in the cache, the last used first."""
     found = []
     for about in (cache_root() if root is None else root).glob(f"*/{ABOUT}"):
         with suppress(OSError):
@@ -75,7 +75,7 @@ def delete_collection(collection: Collection) -> bool:
 
 
 def claim_collection(folder: Path, collection: str) -> int:
-    """Make a collection's folder, note its use, and keep others from deleting it; closing the file ends that."""
+    """Make a collection's folder, note its use, and keep others from deleting it until the returned file is closed."""
     folder.mkdir(parents=True, exist_ok=True)
     file = os.open(folder / ABOUT, os.O_RDWR | os.O_CREAT, 0o666)
     if fcntl is not None:
@@ -87,7 +87,7 @@ def claim_collection(folder: Path, collection: str) -> int:
 
 
 def cache_limit(root: Path) -> int:
-    """How many bytes the cache may take: as asked for, or else half of what it has and what is free."""
+    """How many bytes the cache may take: as asked for, or else half of the sum of its own and the free bytes."""
     asked = os.environ.get(LIMIT)
     if asked is None:
         return (_held(root) + free_space(root)) // 2
@@ -102,8 +102,8 @@ def cache_limit(root: Path) -> int:
 def make_room(root: Path, own: Path, need: int, limit: int | None = None) -> int:
     """How many bytes may be added to the cache now.
 
-    If these are fewer than ``need``, the collections that were not used for longest are deleted, as far as no process
-    uses them. ``own``: the folder that stays. ``limit``: of the whole cache, by default :func:`cache_limit`.
+    If they are fewer than ``need``, collections that no process uses are deleted, the least recently used first.
+    ``own``: the folder that stays. ``limit``: the limit of the whole cache, by default :func:`cache_limit`.
     """
     limit = cache_limit(root) if limit is None else limit
     total = _held(root)
@@ -128,7 +128,7 @@ def _held(root: Path) -> int:
 
 def _size(folder: Path) -> int:
     size = 0
-    with suppress(FileNotFoundError, NotADirectoryError):  # deleted in between
+    with suppress(FileNotFoundError, NotADirectoryError):  # deleted in the meantime
         for entry in os.scandir(folder):
             with suppress(FileNotFoundError):
                 size += entry.stat().st_size

@@ -24,8 +24,8 @@ from selftaught.data.views import Views
 class CachedReader:
     """A reader that decodes each file once.
 
-    Stored are images with a short side of at most ``side``, for random views and the squashed one, and the finished
-    center views. Views are cut on the device.
+    It stores images with a short side of at most ``side``, for random and squashed views, and finished center views.
+    Views are cut on the device.
     """
 
     def __init__(self, views: Views, side: int, workers: int, device: torch.device, cache: DecodedCache) -> None:
@@ -39,7 +39,7 @@ class CachedReader:
         self._late = False
 
     def prepare(self, images: ImageFolder, labeled: ImageFolder | None) -> None:
-        """Find what is stored already; if that is not all, start the workers."""
+        """Find the images that are stored already; if some are not, start the workers."""
         whole = True
         wanted: tuple[tuple[View, ImageFolder | None], ...] = (("random", images), ("center", labeled))
         for view, folder in wanted:
@@ -53,11 +53,11 @@ class CachedReader:
             self._loader.start()
 
     def read(self, batches: Iterable[list[ViewRequest]]) -> Iterator[Batch]:
-        """The batches in order; those of one pass, as far as they are cached, are prepared ahead of their use."""
+        """The batches in order; cached ones are prepared before they are needed."""
         self._settle()
         rest = _Rest(iter(batches))
         pieces = self._cached(rest)
-        # On a CPU there is nothing to gain from a thread: training keeps all of its cores busy.
+        # On a CPU a thread gains nothing: training keeps all cores busy.
         threaded = self._stream is not None and not self._resident
         yield from map(self._finish, prefetch(pieces) if threaded else pieces)
         if rest.left is not None:
@@ -91,7 +91,7 @@ class CachedReader:
         self.cache.close()
 
     def _settle(self) -> None:
-        """Find what was stored, and bring it onto the device if it fits there."""
+        """Find the stored images, and move them to the device if they fit there."""
         if self.cache.refresh():
             for kind, known in self._known.items():
                 paths = list(known)
@@ -109,7 +109,7 @@ class CachedReader:
                     self._resident[kind] = moved
 
     def _cached(self, rest: "_Rest") -> Iterator["_Piece"]:
-        """Batches whose images are all cached; the first that is not, and all after it, are left in ``rest``."""
+        """Batches whose images are all cached; the first other batch, and all after it, are left in ``rest``."""
         for batch in rest.batches:
             kind = self._decoder.kind(batch[0])
             here = self._resident.get(kind)
@@ -124,7 +124,7 @@ class CachedReader:
             yield piece
 
     def _stored(self, batch: list[ViewRequest], slots: list[int]) -> "_Piece | None":
-        """A batch from the cache; None if images are not in it, or damaged there."""
+        """A batch from the cache; None if some of its images are missing or damaged there."""
         if min(slots) < 0:
             return None
         sizes, originals = self.cache.sizes(slots)
@@ -138,7 +138,7 @@ class CachedReader:
         return self._sent(batch, packed, originals, list(range(len(batch))), [])
 
     def _decoded(self, batches: Iterator[list[ViewRequest]]) -> Iterator["_Piece"]:
-        """Batches with images that are not cached yet, or are damaged: these are decoded by the workers, and stored."""
+        """Batches with images missing or damaged in the cache: workers decode them, and this process stores them."""
         waiting: deque[tuple[list[ViewRequest], list[int]]] = deque()
 
         def missing() -> Iterator[list[ViewRequest]]:
@@ -148,7 +148,7 @@ class CachedReader:
                 waiting.append((batch, slots))
                 yield [request for request, slot in zip(batch, slots, strict=True) if slot < 0]
 
-        # New processes may be started before training only.
+        # New processes may be started only before training.
         for collated in (self._loader.read_here if self._late else self._loader.read)(missing()):
             batch, slots = waiting.popleft()
             new = split(collated)
@@ -226,18 +226,18 @@ class CachedReader:
 
 
 class _Piece(NamedTuple):
-    """A batch whose pixels are at hand."""
+    """A batch with its pixels."""
 
     batch: list[ViewRequest]
     packed: Packed
     rows: np.ndarray
-    """Where in ``packed`` each image that could be read is."""
+    """The position in ``packed`` of each image that could be read."""
     originals: np.ndarray
     """The images' sizes before they were made smaller, n×2."""
     positions: list[int]
     failures: list[tuple[int, str]]
     event: torch.cuda.Event | None
-    """When the pixels have arrived on the device."""
+    """Reached when the pixels have arrived on the device."""
 
 
 class _Rest:

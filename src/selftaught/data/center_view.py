@@ -1,4 +1,5 @@
-"""How a finished model sees an image: by Pillow, and as tensor operations for exported models. Pixels are the same."""
+"""The view of an image that a finished model gets: made by Pillow, or by tensor operations for exported models, with
+the same pixels."""
 
 from typing import Any
 
@@ -8,7 +9,7 @@ from torch import Tensor
 
 BILINEAR = Image.Resampling.BILINEAR
 FIXED_POINT = 2**22
-"""Pillow holds weights as multiples of 1 / this. In float64 sums of their products with pixels are exact."""
+"""Pillow holds weights as multiples of 1 / this. In float64, sums of their products with pixels are exact."""
 
 
 def cut_center(image: Image.Image, size: int, resize: int) -> Image.Image:
@@ -16,16 +17,16 @@ def cut_center(image: Image.Image, size: int, resize: int) -> Image.Image:
     width, height = image.size
     side = min(width, height) * size / resize
     left, top = (width - side) / 2, (height - side) / 2
-    # Columns first, then rows: Pillow 13 takes the other order for tall images, and rounds to other pixels then.
+    # Columns first, then rows: Pillow 13 takes the other order for tall images, which rounds to other pixels.
     skipped = _rows_skipped(height, min(width, height), size, resize)
     rows = image.resize((size, height - 2 * skipped), BILINEAR, box=(left, skipped, left + side, height - skipped))
     return rows.resize((size, size), BILINEAR, box=(0, top - skipped, size, top - skipped + side))
 
 
 def center_view(images: Tensor, size: int, resize: int) -> Tensor:
-    """As :func:`cut_center`, for any number of images of one size; can be traced for all sizes.
+    """Like :func:`cut_center`, for any number of images of one size; can be traced for all sizes.
 
-    Rows and columns of the view are weighted sums of the image's: two products with matrices of weights.
+    Rows and columns of the view are weighted sums of those of the image: two products with matrices of weights.
 
     Args:
         images: uint8 n×H×W×3.
@@ -51,7 +52,7 @@ def center_view(images: Tensor, size: int, resize: int) -> Tensor:
 
 
 def _rows_skipped(length: Any, short: Any, size: int, resize: int) -> Any:
-    """Rows at either end that the view does not depend on: beyond the crop and what the filter sees outside it.
+    """The number of rows at either end that do not matter: those beyond the crop and the reach of its filter.
 
     Lengths are integers, or symbols for them.
     """
@@ -60,7 +61,7 @@ def _rows_skipped(length: Any, short: Any, size: int, resize: int) -> Any:
 
 def _weights(where: Tensor, margin: Tensor, side: Tensor, size: int) -> Tensor:
     """size×pixels: how much each pixel at ``where`` counts in each pixel of the view."""
-    first, last = margin.float(), (margin + side).float()  # Pillow's borders of a box are in single precision
+    first, last = margin.float(), (margin + side).float()  # Pillow holds the borders of a box in single precision
     scale = (last - first).double() / size
     centers = first + (torch.arange(size, dtype=torch.float64) + 0.5) * scale
     weights = (1 - (where + 0.5 - centers[:, None]).abs() / scale.clamp(min=1)).clamp(min=0)

@@ -15,12 +15,12 @@ from selftaught.errors import ImageError
 
 FINGERPRINT_SIDE = 32
 SHARPNESS_SIDE = 512
-"""Sharpness is measured at this size of the longer side, so that it is of the picture and not of its pixels."""
+"""The longer side at which sharpness is measured, so that it does not depend on the number of pixels."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """What tells a good copy from a worse one. ``pixels``: a digest of the decoded picture."""
+    """Properties by which copies are compared. ``pixels``: a digest of the decoded picture."""
 
     width: int
     height: int
@@ -36,7 +36,7 @@ class Picture:
 
 
 def find_same_files(paths: Sequence[str]) -> list[int]:
-    """For each path the first index that leads to the same file: links give one file several names."""
+    """For each path the first index of a path to the same file: links give one file several names."""
     first: dict[tuple[int, int], int] = {}
     found = []
     for index, path in enumerate(paths):
@@ -52,7 +52,7 @@ def find_same_files(paths: Sequence[str]) -> list[int]:
 def find_same_bytes(paths: Sequence[str], advance: Callable[[int], object] = lambda _: None) -> list[int]:
     """For each path the first index of a file with the same bytes. Only files of equal size are read.
 
-    A file that cannot be read is equal to none.
+    A file that cannot be read equals no other file.
     """
     found = list(range(len(paths)))
     sizes: dict[int, list[int]] = defaultdict(list)
@@ -90,7 +90,7 @@ def examine(path: str) -> Picture:
 def fingerprint(path: str) -> np.ndarray:
     """64 numbers, +1 or -1, that hardly change when a picture is made smaller, compressed or marked.
 
-    The signs of the 8×8 lowest frequencies of the small gray picture, compared with their median: a perceptual hash.
+    A perceptual hash: whether each of the 8×8 lowest frequencies of the small gray picture is above their median.
 
     Raises:
         ImageError: if it cannot be read.

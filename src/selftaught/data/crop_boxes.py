@@ -13,13 +13,13 @@ TRIES = 10
 def random_boxes(
     sizes: np.ndarray, seeds: np.ndarray, scale: tuple[float, float], views: int = 2, shape: Shape = "random"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Random crops of n images, distributed as torchvision's RandomResizedCrop, which has one at a time.
+    """Random crops of n images, distributed as those of torchvision's RandomResizedCrop, which draws one at a time.
 
     Args:
         sizes: n×2, width and height of each image.
         seeds: n integers; an image's crops depend on its seed and its size alone.
-        scale: the range of a crop's area, as fractions of the image's.
-        shape: that of the crops, "random" as torchvision draws it, or that of the "image".
+        scale: the range of a crop's area, as fractions of the image's area.
+        shape: the shape of the crops: "random", as torchvision draws it, or that of the "image".
 
     Returns:
         n×views×4 integers (left, top, right, bottom), and n×views flips.
@@ -40,7 +40,7 @@ def random_boxes(
     fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
     first = fits.argmax(2)[..., None]
     w, h, x, y = (np.take_along_axis(a, first, 2)[..., 0] for a in (w, h, tries[..., 2], tries[..., 3]))
-    # A very long image, and a shape that is drawn: the largest center crop of a shape that is allowed.
+    # If a drawn shape does not fit into a very long image: the largest center crop of an allowed shape.
     none, width, height = ~fits.any(2), width[..., 0], height[..., 0]
     w = np.where(none, np.maximum(1, np.minimum(width, np.rint(height * RATIOS[1]))), w)
     h = np.where(none, np.maximum(1, np.minimum(height, np.rint(width / RATIOS[0]))), h)
@@ -61,7 +61,7 @@ def whole_boxes(sizes: np.ndarray) -> np.ndarray:
 
 
 def scale_boxes(boxes: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """Boxes of images (n×views×4) in the same images at another size, at least one pixel wide and high.
+    """Boxes (n×views×4) scaled to the same images at another size, at least one pixel wide and high.
 
     ``before``, ``after``: n×2, width and height.
 
@@ -77,7 +77,7 @@ def scale_boxes(boxes: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.
 def uniforms(seeds: np.ndarray, count: int) -> np.ndarray:
     """n×count numbers within [0, 1), each row from its seed: SplitMix64, for many seeds at once.
 
-    A generator object for each image would take longer than all the rest of choosing its crops.
+    A generator object for each image would take longer than the rest of choosing its crops.
     """
     with np.errstate(over="ignore"):
         steps = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -95,5 +95,5 @@ def view_seed(*key: int) -> int:
 
 
 def view_seeds(count: int, *key: int) -> list[int]:
-    """As many seeds from one key, much faster than one by one."""
+    """``count`` seeds from one key, much faster than one by one."""
     return [int(word) for word in np.random.SeedSequence(key).generate_state(count, np.uint64) >> np.uint64(1)]

@@ -1,9 +1,9 @@
 """Decoded images on the disk: each file is decoded once, and found again by its path, size and time of change.
 
-A collection of images has a folder of its own, with segments in it: a file of pixels and a file of fixed-size records.
-A process only ever appends to a segment that it began itself, pixels first, so that no lock is needed and a kill at any
+A collection of images has a folder of its own. It holds segments: a file of pixels and a file of fixed-size records.
+A process appends only to a segment that it began itself, pixels first, so that no lock is needed and a kill at any
 moment leaves nothing worse than pixels without a record. Nothing read is trusted: a checksum covers the record and its
-pixels, and what is damaged, cut or gone counts as not stored.
+pixels, and an image that is damaged, cut off or missing counts as not stored.
 """
 
 import hashlib
@@ -23,9 +23,9 @@ from selftaught.data.images import identity
 from selftaught.errors import ImageError
 
 FORMAT = 2
-"""Of the files, and of what is stored in them: another version of either has collections of its own."""
+"""The version of the files and of what they store: each version has collections of its own."""
 MEASURED_EVERY = 8 * 2**20
-"""Bytes that are stored before the space on the disk is measured again; near the limit fewer."""
+"""Bytes that are stored before the space on the disk is measured again; fewer near the limit."""
 OPEN_FILES = 64
 UNKNOWN, GOOD, BAD = 0, 1, 2
 
@@ -39,12 +39,12 @@ class DecodedCache:
         name = f"{FORMAT}\0{collection}".encode("utf-8", "surrogateescape")
         self.folder = self.root / hashlib.blake2b(name, digest_size=8).hexdigest()
         self.closed_because: str | None = None
-        """Why nothing more is stored, if so."""
-        self._sizes: list[tuple[Path, int, int]] = []  # of each segment: its index, and the bytes of it and its pixels
-        self._states: dict[Path, np.ndarray] = {}  # of each segment's records: whether the checksum holds
+        """The reason if nothing more is stored."""
+        self._sizes: list[tuple[Path, int, int]] = []  # per segment: its index, bytes of the index, bytes of pixels
+        self._states: dict[Path, np.ndarray] = {}  # per segment: whether each record's checksum holds
         self._files: dict[Path, FileIO] = {}
         self._records = np.empty(0, RECORD)
-        self._places = np.empty((0, 2), np.int32)  # of each record: its segment, and its row there
+        self._places = np.empty((0, 2), np.int32)  # per record: its segment, and its row there
         self._writing: tuple[BinaryIO, BinaryIO] | None = None
         self._waiting: list[bytes] = []
         self._written = self._room = self._allowance = 0
@@ -57,12 +57,12 @@ class DecodedCache:
         self.refresh()
 
     def refresh(self) -> bool:
-        """Take in what was added since the last time, by this process or another; false if nothing was."""
+        """Read the records that this process or others have added since the last time; false if there are none."""
         self.flush()
         before = {index: (records, pixels) for index, records, pixels in self._sizes}
         sizes = [(index, *found) for index in sorted(self.folder.glob("*.index")) if (found := segment_sizes(index))]
         if self._writing is not None and Path(self._writing[1].name) not in {index for index, *_ in sizes}:
-            self._end_segment()  # somebody deleted it: what is added to it would never be found
+            self._end_segment()  # it was deleted: images added to it would never be found
         if sizes == self._sizes:
             return False
         tables, places, kept = [np.empty(0, RECORD)], [np.empty((0, 2), np.int32)], {}
@@ -83,9 +83,9 @@ class DecodedCache:
         return True
 
     def find(self, kind: str, paths: Sequence[str]) -> list[int]:
-        """Where each image is, as a number for :meth:`read`; -1 if it is not there or the file has changed.
+        """The place of each image, as a number for :meth:`read`; -1 if it is not stored or the file has changed.
 
-        ``kind``: how the image was decoded and made smaller, with all that its pixels depend on.
+        ``kind``: how the image was decoded and made smaller: everything that its pixels depend on besides the file.
         """
         if not len(self._records):
             return [-1] * len(paths)
@@ -95,7 +95,7 @@ class DecodedCache:
         return [self._newest(path, low, high) for path, low, high in places]
 
     def read(self, slot: int, pixels: np.ndarray) -> bool:
-        """Read an image into ``pixels``, uint8 and as many as it has; false if it is damaged: it must be decoded again.
+        """Read an image into ``pixels``, uint8 and of its size; false if it is damaged and must be decoded again.
 
         The checksum is compared when a process first reads an image.
         """
@@ -110,7 +110,7 @@ class DecodedCache:
         return good
 
     def verify(self, slot: int) -> bool:
-        """Whether an image is not damaged, as far as this process knows; one that it has not read yet is read."""
+        """Whether an image is undamaged, as far as this process knows; reads it if it has not been read yet."""
         segment, row = self._places[slot].tolist()
         return bool(self._states[self._sizes[segment][0]][row] == GOOD) or self.load(slot) is not None
 
@@ -121,7 +121,7 @@ class DecodedCache:
         return DecodedImage(pixels, (int(original[0]), int(original[1]))) if self.read(slot, pixels) else None
 
     def sizes(self, slots: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Width and height of each image as it is stored, and as it was: n×2 each."""
+        """Width and height of each image as stored, and of the original: n×2 each."""
         records = self._records[np.asarray(slots, np.int64)]
         stored = np.stack([records["width"], records["height"]], 1).astype(np.int64)
         return stored, np.stack([records["original_width"], records["original_height"]], 1).astype(np.int64)
@@ -155,7 +155,7 @@ class DecodedCache:
             self._stop(error)
 
     def flush(self) -> None:
-        """Let other processes find what was added."""
+        """Let other processes find the images that were added."""
         if self._writing is None:
             return
         data, index = self._writing
@@ -191,7 +191,7 @@ class DecodedCache:
         return -1
 
     def _read_at(self, path: Path, start: int, pixels: np.ndarray) -> bool:
-        """Read bytes of a file; false if there are not as many. Mapped memory would end the process where some miss."""
+        """Read bytes of a file; false if there are fewer. With mapped memory, missing bytes would end the process."""
         try:
             if path not in self._files:
                 if len(self._files) >= OPEN_FILES:

@@ -16,9 +16,9 @@ from selftaught.data.views import Views
 from selftaught.errors import ImageError
 
 LONGEST = 4
-"""An image's long side is stored at this many times the short side it would be stored with at most."""
+"""The long side of a stored image is at most this many times the largest short side."""
 DRAFT = 2
-"""A JPEG may be read at a fraction of its size if that is at least this many times the size it is stored with."""
+"""A JPEG may be read at a fraction of its size if that is at least this many times its stored size."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Decoder(Dataset[_Stored | str]):
         self.views, self.side = views, side
 
     def kind(self, request: ViewRequest) -> str:
-        """What the pixels stored for a request depend on besides the file."""
+        """Everything, besides the file, that the pixels stored for a request depend on."""
         if request.view == "center":
             return f"center {self.views.use_size} of {self.views.resize}"
         return f"short side {self.side}, long side at most {LONGEST} times that, drafts from {DRAFT} times that"
@@ -73,11 +73,11 @@ class Decoder(Dataset[_Stored | str]):
 
 
 class Collated(NamedTuple):
-    """Decoded images side by side: one tensor is one transfer between processes."""
+    """Decoded images side by side in one tensor, for one transfer between processes."""
 
     pixels: Tensor
     table: list[tuple[int, int, tuple[int, int], tuple[int, int]] | str]
-    """Width, height, original size and stamp of each, or why there is none."""
+    """Width, height, original size and stamp of each image, or the reason why it cannot be read."""
 
 
 def collate(results: Sequence[_Stored | str]) -> Collated:
@@ -87,7 +87,7 @@ def collate(results: Sequence[_Stored | str]) -> Collated:
 
 
 def split(collated: Collated) -> Iterator[tuple[DecodedImage, tuple[int, int]] | str]:
-    """Each image and its stamp, or why there is none."""
+    """Each image and its stamp, or the reason why it cannot be read."""
     flat, start = collated.pixels.numpy(), 0
     for row in collated.table:
         if isinstance(row, str):

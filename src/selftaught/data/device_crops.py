@@ -1,4 +1,4 @@
-"""Crops of images, resized with antialiasing on the device where the pixels are: one by one on a CPU, else at once."""
+"""Crops of images, resized with antialiasing on the device of the pixels: one by one on a CPU, together on a GPU."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 CANVAS = 2**27
 """Pixels that are resized at once: some 2 GB of memory."""
 ROUNDED = 32
-"""Canvases are rounded up to this, so that the allocator meets few different sizes."""
+"""Canvas sides are rounded up to multiples of this, so that the allocator sees few different sizes."""
 
 
 Resample = Callable[[Tensor, Tensor, int, int, int], Tensor]
@@ -28,7 +28,7 @@ class Packed(NamedTuple):
 
     @classmethod
     def empty(cls, sizes: np.ndarray, pin_memory: bool = False) -> "Packed":
-        """Memory on the host for images of these sizes."""
+        """Uninitialized memory on the host for images of these sizes."""
         counts = sizes.prod(1)
         pixels = torch.empty(int(counts.sum()), 3, dtype=torch.uint8, pin_memory=pin_memory)
         return cls(pixels, counts.cumsum() - counts, sizes)
@@ -50,7 +50,7 @@ class CropResizer:
         self._resample = torch.compile(resample, dynamic=True)
 
     def __call__(self, packed: Packed, which: np.ndarray, boxes: np.ndarray, flips: np.ndarray, size: int) -> Tensor:
-        """Crops, resized to size×size with an antialiasing bilinear filter, as Pillow and torchvision do it.
+        """Crops, resized to size×size with the antialiasing bilinear filter of Pillow and torchvision.
 
         Args:
             which: the image of each of the n crops.
@@ -69,7 +69,7 @@ class CropResizer:
         if packed.pixels.device.type == "cpu":
             return _one_by_one(packed, which, boxes, flips, size)
         across, down = (boxes[:, 2:] - boxes[:, :2]).max(0).tolist()
-        at_once = max(1, CANVAS // (across * down))  # panoramas and towers in one batch make a large canvas
+        at_once = max(1, CANVAS // (across * down))  # wide and tall images in one batch need a large canvas
         parts = [slice(first, first + at_once) for first in range(0, len(which), at_once)]
         views = [batched(packed, which[p], boxes[p], flips[p], size, self._resample) for p in parts]
         return views[0] if len(views) == 1 else torch.cat(views)
@@ -82,7 +82,7 @@ def resize_crop(pixels: Tensor, flip: bool, size: int) -> Tensor:
 
 
 def _one_by_one(packed: Packed, which: np.ndarray, boxes: np.ndarray, flips: np.ndarray, size: int) -> Tensor:
-    # On a CPU this is faster than products with mostly empty matrices.
+    # On a CPU this is faster than products with matrices that are mostly zero.
     views = torch.empty(len(which), 3, size, size, dtype=torch.uint8)
     for row, (image, box, flip) in enumerate(zip(which.tolist(), boxes.tolist(), flips.tolist(), strict=True)):
         left, top, right, bottom = box
@@ -101,7 +101,7 @@ def batched(
     size: int,
     resampled: Resample,
 ) -> Tensor:
-    """As :class:`CropResizer`, on any device."""
+    """The crops of :class:`CropResizer` in a few large operations, on any device."""
     spans = boxes[:, 2:] - boxes[:, :2]
     across, down = (-(-int(spans[:, side].max()) // ROUNDED) * ROUNDED for side in (0, 1))
     origin = packed.starts[which] + boxes[:, 1] * packed.sizes[which, 0] + boxes[:, 0]
@@ -115,7 +115,7 @@ def batched(
 
 
 def resample(pixels: Tensor, table: Tensor, across: int, down: int, size: int) -> Tensor:
-    """Rows and columns of every view are weighted sums of a crop's pixels: two products with matrices of weights.
+    """Views as weighted sums of the rows and columns of crops: two products with matrices of weights.
 
     Args:
         pixels: uint8, pixels×3.
@@ -136,7 +136,7 @@ def resample(pixels: Tensor, table: Tensor, across: int, down: int, size: int) -
     view = view.unflatten(2, (across, 3)).transpose(2, 3).reshape(n, 3 * size, across)
     view = (view @ columns.transpose(1, 2)).view(n, size, 3, size)
     rounded: Tensor = (view + 0.5).clamp(0, 255).to(torch.uint8)
-    return rounded.transpose(1, 2).contiguous()  # in one piece, or a compiled network would be compiled for it again
+    return rounded.transpose(1, 2).contiguous()  # otherwise a compiled network is compiled again for other strides
 
 
 def _weights(spans: Tensor, canvas: int, size: int, flip: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ class DeviceImages(NamedTuple):
 
 
 def move_to_device(cache: DecodedCache, known: dict[str, int], device: torch.device) -> DeviceImages | None:
-    """All known images onto the device, in blocks through pinned memory; None if they do not fit or one is damaged."""
+    """Move all known images to the device, in blocks of pinned memory; None if they do not fit or one is damaged."""
     paths = [path for path, slot in known.items() if slot >= 0]
     if len(paths) < len(known):
         return None

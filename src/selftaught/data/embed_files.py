@@ -20,9 +20,9 @@ class Embedded(NamedTuple):
     heads: dict[str, Tensor]
     """Per head (files × views)×d on the device; empty if no file of the batch can be read."""
     positions: list[int]
-    """Which of all requests the rows answer, ``views`` rows each."""
+    """The requests, of all batches, that the rows answer; ``views`` rows each."""
     failures: list[tuple[int, str]]
-    """(which of all requests, why) for the rest."""
+    """(request, reason) for the others."""
 
 
 def embed_files(
@@ -74,7 +74,7 @@ def in_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
 def stack_embeddings(
     batches: Iterable[Embedded], count: int, advance: Advance = lambda _: None
 ) -> tuple[dict[str, Tensor], list[tuple[int, str]]]:
-    """All batches in one: per head (files × views)×d in float32 on the device, and (which request, why) for the rest.
+    """All batches in one: per head (files × views)×d in float32 on the device, and (request, reason) for the others.
 
     Args:
         count: how many requests there are.
@@ -87,7 +87,7 @@ def stack_embeddings(
         rows = 0
         for head, embeddings in batch.heads.items():
             rows = len(embeddings)
-            if head not in heads:  # all of it at once: the parts and their sum would take twice the memory
+            if head not in heads:  # allocated at once: joining parts would take twice the memory
                 views = rows // len(batch.positions)
                 heads[head] = torch.empty(count * views, embeddings.shape[1], device=embeddings.device)
             heads[head][filled : filled + rows] = embeddings

@@ -53,7 +53,7 @@ class FileReader:
 
 
 def unreadable(images: ImageFolder, workers: int = 0, advance: Callable[[int], None] = lambda _: None) -> list[Skipped]:
-    """Read every image once: those that cannot be, and why."""
+    """Read every image once; returns those that cannot be read, with the reasons."""
     reader = FileReader(Views(1, 1, 1), workers)
     starts = range(0, len(images), CHECKED_AT_ONCE)
     batches = (

@@ -1,4 +1,4 @@
-"""A folder, however nested, as a list of images; class folders as labels."""
+"""A folder with any subfolders as a list of images; class folders as labels."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ from selftaught.errors import SelftaughtError, UsageError, printable
 
 SKIPPED_LIMIT = 0.05
 RUN_FILES = {"settings.json", "checkpoint.pt"}
-"""What a run folder holds; its pictures are no images to learn from, should it lie among them."""
+"""Files by which a run folder is recognized: if one lies among the images, its pictures are left out."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ImageFolder:
         return len(self.files)
 
     def path(self, index: int) -> str:
-        """What ``open_image`` reads: a path, or a :class:`Member` of a shard, which is a path that knows its place."""
+        """The path for ``open_image``; in a shard a :class:`Member`, which is a path that knows where its bytes lie."""
         if self.members is not None:
             return self.members.at(index, str(self.root), self.files[index])
         return os.path.join(self.root, self.files[index])  # noqa: PTH118, a Path per image costs too much
@@ -107,7 +107,7 @@ class ImageFolder:
         return ImageFolder(self.root, self.files, given, self.members)
 
     def describe_labels(self) -> str:
-        """How many classes there are, and which folders name them where that could be others, as a sentence."""
+        """The number of classes in words, with the folders that name them if the other level gives another number."""
         labels = self.labels()
         text = f"{len(set(labels))} classes"
         example = f"such as {printable(labels[0])}"
@@ -125,7 +125,7 @@ class ImageFolder:
         return [numbers[name] for name in labels]
 
     def check_classes(self) -> None:
-        """An error unless there are two classes or more: with one, every image would be right."""
+        """Raise an error unless there are at least two classes: with one, every neighbor would be right."""
         names = set(self.labels())
         if len(names) == 1:
             raise SelftaughtError(
@@ -147,8 +147,8 @@ class ImageFolder:
 def find_images(folder: str | os.PathLike[str], level: Level | None = None) -> ImageFolder:
     """All images below a folder, by extension; links are followed (each folder once), hidden files left out.
 
-    ``level``: which folders name classes; by default those that hold the images, where no image lies beside folders of
-    images, and else those directly in ``folder``.
+    ``level``: which folders name classes; by default the folders that hold the images if no image lies beside folders
+    of images, otherwise the folders directly in ``folder``.
     """
     root = Path(folder)
     if not root.exists():
@@ -168,7 +168,7 @@ def find_images(folder: str | os.PathLike[str], level: Level | None = None) -> I
             seen.add((status.st_dev, status.st_ino))
             before, folders, of_a_run = len(found), [], set()
             with os.scandir(place) as scan:
-                for entry in scan:  # never all entries at once: a folder may hold a million
+                for entry in scan:  # one entry at a time: a folder may hold a million
                     name = entry.name
                     if name in RUN_FILES:
                         of_a_run.add(name)
@@ -198,7 +198,7 @@ def find_images(folder: str | os.PathLike[str], level: Level | None = None) -> I
 def joined(first: ImageFolder, second: ImageFolder) -> ImageFolder:
     """The images of both below their common parent folder, ``first`` with its labels, ``second`` without any.
 
-    An image of both is there once, with its label.
+    An image that is in both appears once, with its label.
     """
     roots = [os.path.abspath(images.root) for images in (first, second)]  # noqa: PTH100, keeps links as they are
     common = os.path.commonpath(roots)
@@ -215,7 +215,7 @@ def joined(first: ImageFolder, second: ImageFolder) -> ImageFolder:
 
 
 def check_skipped(folder: ImageFolder, skipped: Sequence[Skipped], *, allow: bool) -> None:
-    """An error if nothing is left, or if more is unreadable than a few stray files would explain."""
+    """Raise an error if no image is left, or if more images are unreadable than a few stray files would explain."""
     if len(skipped) == len(folder):
         raise SelftaughtError(
             f"none of the {len(folder)} images in {printable(folder.root)} can be read: {_first(skipped)}"
@@ -237,7 +237,7 @@ def skipped_table(skipped: Sequence[Skipped]) -> str:
 
 
 def _below(common: str, root: str, images: ImageFolder) -> ImageFolder:
-    """The same images, relative to a folder around theirs."""
+    """The same images, with paths relative to ``common``, a folder around theirs."""
     inner = os.path.relpath(root, common).replace(os.sep, "/")
     if inner == ".":
         return images

@@ -19,7 +19,7 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
 def open_image(path: str | os.PathLike[str], least: int | None = None) -> Image.Image:
     """Read an image as RGB: EXIF rotation applied, first frame, transparency on white, 16 bits scaled to 8.
 
-    ``path``: a file, or a member of a tar shard; a path through a shard that is only text is looked up in it.
+    ``path``: a file, or a member of a tar shard; plain text such as "000.tar/a.jpg" is looked up in the shard.
     ``least``: a large JPEG may be read at a half, a quarter or an eighth of its size, if its short side is still this
     long; that is several times faster.
 
@@ -45,12 +45,12 @@ def open_image(path: str | os.PathLike[str], least: int | None = None) -> Image.
         raise ImageError(_why(error)) from None
     except MemoryError:
         raise ImageError("too large for the memory") from None
-    except Exception as error:  # decoders raise all sorts of things on damaged files
+    except Exception as error:  # decoders can raise anything on damaged files
         raise ImageError(f"damaged: {' '.join(str(error).split()) or type(error).__name__}") from None
 
 
 def identity(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """What changes when an image does: its bytes and its time of change in ns, for a member that of the shard.
+    """An image's size in bytes and time of change in ns (for a member, the shard's): either differs after a change.
 
     Raises:
         ImageError: if there is no such file.
@@ -102,7 +102,7 @@ def from_array(array: np.ndarray) -> Image.Image:
 
 
 def _content(path: str | os.PathLike[str]) -> str | os.PathLike[str] | io.BytesIO:
-    """What Pillow opens: the file, or the bytes of a member of a shard."""
+    """The input for Pillow: the path of a file, or the bytes of a member of a shard."""
     member = path if isinstance(path, Member) else None
     if member is None:
         try:
@@ -112,7 +112,7 @@ def _content(path: str | os.PathLike[str]) -> str | os.PathLike[str] | io.BytesI
             if status.st_size == 0:
                 raise ImageError("empty file")
             return path
-        except NotADirectoryError:  # something on the path is a file: a shard?
+        except NotADirectoryError:  # a part of the path is a file, perhaps a shard
             member = find_member(os.fspath(path))
             if member is None:
                 raise
@@ -149,6 +149,6 @@ def _from_cmyk(image: Image.Image) -> Image.Image:
             converted = ImageCms.profileToProfile(image, source, ImageCms.createProfile("sRGB"), outputMode="RGB")
             if converted is not None:
                 return converted
-        except (ImageCms.PyCMSError, OSError, TypeError, ValueError):  # broken: the picture counts without it
+        except (ImageCms.PyCMSError, OSError, TypeError, ValueError):  # a broken profile is ignored
             pass
     return image.convert("RGB")

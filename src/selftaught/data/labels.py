@@ -15,14 +15,14 @@ COLUMNS = ("path", "label")
 
 
 def folder_labels(files: Iterable[str], level: Level) -> tuple[str, ...]:
-    """The folder that names each file's class, with the folders around it; "" for a file without a folder.
+    """The path of the folder that names each file's class; "" for a file without a folder.
 
     Example:
         >>> files = ["fruit/apple/1.jpg", "fruit/pear/2.jpg"]
         >>> folder_labels(files, "top"), folder_labels(files, "leaf")
         (('fruit', 'fruit'), ('fruit/apple', 'fruit/pear'))
     """
-    known: dict[str, str] = {}  # one text for all images of a class
+    known: dict[str, str] = {}  # one string object for all images of a class
     folders = (file.rpartition("/")[0] for file in files)
     names = folders if level == "leaf" else (folder.partition("/")[0] for folder in folders)
     return tuple(known.setdefault(name, name) for name in names)
@@ -31,7 +31,7 @@ def folder_labels(files: Iterable[str], level: Level) -> tuple[str, ...]:
 def usual_level(folders: Iterable[str]) -> Level:
     """The level that most likely names classes, from the folders that hold images.
 
-    That is "leaf" where images lie only in folders without further folders of images.
+    It is "leaf" if images lie only in folders without further folders of images.
 
     Example:
         >>> usual_level(["fruit/apple", "fruit/pear"]), usual_level(["cat", "cat/kitten"])
@@ -48,13 +48,13 @@ def usual_level(folders: Iterable[str]) -> Level:
 
 
 def check_level(level: str | None) -> None:
-    """An error for a level that does not exist."""
+    """Raise an error for a level that does not exist."""
     if level is not None and level not in LEVELS:
         raise unknown("level", level, LEVELS)
 
 
 def read_labels(file: str | os.PathLike[str]) -> dict[str, str]:
-    """The label of each path in a CSV file with the columns path and label; others are ignored."""
+    """The label of each path in a CSV file with the columns path and label; other columns are ignored."""
     name = printable(file)
     place = Path(file)
     if not os.fspath(file) or not place.is_file():

@@ -18,7 +18,7 @@ from selftaught.errors import SelftaughtError
 T = TypeVar("T")
 FEWER = "use fewer of them (--set workers=N)"
 WHY = {-9: "most likely because the memory ran out", -7: "most likely because the shared memory (/dev/shm) ran out"}
-"""By the exit code of a process that a signal ended: SIGKILL, SIGBUS."""
+"""Reasons by the exit code of a process that a signal ended: SIGKILL, SIGBUS."""
 
 
 class ReadersEnded(SelftaughtError, RuntimeError):
@@ -26,7 +26,7 @@ class ReadersEnded(SelftaughtError, RuntimeError):
 
 
 class Loader(Generic[T]):
-    """Hands batches of requests to a dataset, in order. Workers start at the first one and stay until :meth:`close`."""
+    """Passes batches of requests to a dataset, in order. Workers start at the first and stay until :meth:`close`."""
 
     def __init__(
         self, dataset: Dataset[Any], collate: Callable[[list[Any]], T], workers: int, pin_memory: bool = False
@@ -42,7 +42,7 @@ class Loader(Generic[T]):
                 pin_memory=pin_memory,
                 collate_fn=collate,
                 worker_init_fn=_ignore_interrupts,
-                generator=torch.Generator(),  # or each pass would draw from the global random state
+                generator=torch.Generator(),  # otherwise each pass draws from the global random state
             )
 
     def read(self, requests: Iterable[list[ViewRequest]]) -> Iterator[T]:
@@ -83,7 +83,7 @@ class Loader(Generic[T]):
         if iterator is not None:
             workers = list(getattr(iterator, "_workers", ()))
             iterator._shutdown_workers()  # type: ignore[attr-defined]
-            _kill(workers)  # one may be stuck, and deaf to signals: Python would wait for it at its end
+            _kill(workers)  # Python would wait at its exit for a worker that is stuck and ignores signals
             self._loader._iterator = None
 
     def _begin(self) -> Iterator[T]:
@@ -109,7 +109,7 @@ class Loader(Generic[T]):
 
 
 class _Forward:
-    """A batch sampler that hands on whatever the loader was last asked for."""
+    """A batch sampler that passes on the requests of the current pass."""
 
     def __init__(self, loader: Loader[Any]) -> None:
         self.loader = loader
@@ -120,9 +120,9 @@ class _Forward:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Within, new processes begin deaf to interrupts, and torch's reaction to the end of a process is not installed.
+    """Within this context, new processes ignore interrupts, and torch does not install its handler for ended processes.
 
-    That one raises an error anywhere in the program, whatever it is doing; :meth:`Loader.read` notices the end too.
+    That handler raises an error anywhere in the program; :meth:`Loader.read` notices an ended process itself.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
         yield
@@ -138,14 +138,14 @@ def _undisturbed() -> Iterator[None]:
 
 @contextmanager
 def _no_advice() -> Iterator[None]:
-    """Within, torch does not warn of more workers than cores, which a network folder may well need."""
+    """Within this context, torch does not warn of more workers than cores: a network folder may need them."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "This DataLoader will create")
         yield
 
 
 def _forget_half_begun(error: BaseException) -> None:
-    """Keep torch from shutting down what it did not finish to begin: that fails when the object is deleted."""
+    """Keep torch from shutting down workers that it has not fully started: that fails when the object is deleted."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         begun = frame.f_locals.get("self")
         if begun is not None and hasattr(begun, "_workers_done_event"):
@@ -161,6 +161,6 @@ def _kill(processes: Iterable[Any]) -> None:
 
 
 def _ignore_interrupts(_: int) -> None:
-    # A terminal or a scheduler signals the whole process group; only the main process may react, and ends the workers.
+    # A terminal or a scheduler signals the whole process group; only the main process reacts, and ends the workers.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Work done ahead of its use, in a thread."""
+"""Items made in a thread before they are needed."""
 
 import queue
 import threading

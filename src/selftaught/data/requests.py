@@ -1,4 +1,4 @@
-"""What is asked of a reader of images, and what it answers."""
+"""Requests to a reader of images, and its answers."""
 
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, Protocol
@@ -13,36 +13,36 @@ View = Literal["center", "squash", "random"]
 class ViewRequest(NamedTuple):
     path: str
     view: View | Literal["check"]
-    """What is wanted of the file; "check" reads it and gives nothing back."""
+    """The view to make of the file; "check" reads it and gives nothing back."""
     seed: int = 0
 
 
 class Batch(NamedTuple):
-    """The views of one batch of requests; what could not be read is left out of ``images`` and named."""
+    """The views of one batch of requests; files that cannot be read are in ``failures``, not in ``images``."""
 
     images: Tensor
     """uint8, n×views×3×H×W."""
     positions: list[int]
-    """Which request each row of ``images`` answers."""
+    """The request that each row of ``images`` answers."""
     failures: list[tuple[int, str]]
-    """(which request, why) for the rest."""
+    """(request, reason) for the others."""
 
 
 class ImageReader(Protocol):
-    """Whatever answers batches of requests in order."""
+    """Answers batches of requests in order."""
 
     def read(self, batches: Iterable[list[ViewRequest]], /) -> Iterator[Batch]: ...
 
     def prepare(self, images: ImageFolder, labeled: ImageFolder | None) -> None:
-        """Be told what will be read: ``images`` as random and squashed views, ``labeled`` as center views."""
+        """Prepare to read ``images`` as random and squashed views, and ``labeled`` as center views."""
 
     def compile(self, images: int) -> None:
-        """Compile how views are made, if that gains anything, for batches of so many images."""
+        """Compile the making of views for batches of ``images`` images, if that saves time."""
 
     def uncompile(self) -> None: ...
 
     @property
     def note(self) -> str | None:
-        """What a user should know of how the images are read."""
+        """A note for the user on how the images are read, if there is one."""
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Images in tar shards, as WebDataset lays them out: ``key.jpg``, and beside it perhaps ``key.cls`` with its class."""
+"""Images in tar shards in WebDataset's layout: ``key.jpg``, and optionally ``key.cls`` with its class beside it."""
 
 import glob
 import os
@@ -21,9 +21,9 @@ BRACES = re.compile(r"\{(?:(\d+)\.\.(\d+)|([^{}]*,[^{}]*))\}")
 WILD = re.compile(r"[*?[]")
 MOST_SHARDS = 100_000
 READ_AT_ONCE = 16
-"""Shards whose headers are read at the same time: on network storage each header is a wait."""
+"""The number of shards whose headers are read at the same time: on network storage each header takes a wait."""
 LONGEST_CLASS = 1000
-"""Bytes of a class name; more is no class name."""
+"""The largest size of a class name in bytes; a longer file is not a class name."""
 
 
 def are_shards(source: str) -> bool:
@@ -57,7 +57,7 @@ def expand(pattern: str) -> list[str]:
 
 
 def find_in_shards(pattern: str, level: Level | None = None) -> ImageFolder:
-    """The images of the shards that a pattern names, shard by shard as they lie in them.
+    """The images in the shards that a pattern names, in the order of the shards and within them.
 
     ``level``: which folders inside the shards name classes, as in ``find_images``; files KEY.cls are then ignored.
     """
@@ -84,7 +84,7 @@ class _Shard(NamedTuple):
     offsets: "array[int]"
     sizes: "array[int]"
     classes: list[str]
-    """Beside each image, or "" where there is none that can be one."""
+    """The class beside each image; "" if there is no valid one."""
 
 
 def _read_shard(archive: str) -> _Shard:
@@ -113,9 +113,9 @@ def _classes(archive: str, names: Sequence[str], places: dict[str, tuple[int, in
 
 
 def _labels(shards: Sequence[_Shard], level: Level | None) -> tuple[str, ...] | None:
-    """The classes beside images if there are any, or else the folder around every image, or else none."""
+    """The classes beside images if there are any; otherwise the folders around images; None if there are neither."""
     if level is None and any(any(shard.classes) for shard in shards):
-        return tuple(name for shard in shards for name in shard.classes)  # a missing one is a mistake: it stays empty
+        return tuple(name for shard in shards for name in shard.classes)  # an empty one is reported as a mistake
     names = [name for shard in shards for name in shard.names]
     folders = folder_labels(names, "leaf")
     labels = folder_labels(names, level or usual_level(folders))
@@ -123,7 +123,7 @@ def _labels(shards: Sequence[_Shard], level: Level | None) -> tuple[str, ...] | 
 
 
 def _archives(pattern: str) -> list[str]:
-    """The files that a pattern stands for, each once; all of them must be there."""
+    """The files that a pattern stands for, each once; all of them must exist."""
     names = [pattern] if Path(pattern).exists() else expand(pattern)
     found: list[str] = []
     for name in names:

@@ -1,4 +1,4 @@
-"""Where images come from, as a user writes it.
+"""Sources of images, as a user writes them.
 
 A folder, or ``NAME:ROOT`` or ``NAME:ROOT:SPLIT`` of a benchmark, or tar shards such as ``shards/{000..127}.tar``.
 """
@@ -17,7 +17,7 @@ from selftaught.errors import UsageError, unknown
 __all__ = ["Source", "absolute", "find_benchmark", "open_images", "parse"]
 
 WORD = re.compile(r"[A-Za-z][\w-]+")
-"""What may be meant as a benchmark's name; a drive's letter is not."""
+"""The form of a benchmark's name; a drive letter does not match it."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ def open_images(
 ) -> ImageFolder:
     """The images of a folder, of a benchmark or of tar shards.
 
-    ``source``: a folder, or ``"cub:ROOT"``, or ``"cub:ROOT:test"``; a folder of that very name comes first. Or tar
-    files: one, or many by ``{000..127}``, ``{a,b}`` and ``*`` in their name.
-    ``split``: what is read of a benchmark where the source does not say. Without a named split, NABirds and CompCars
-    are trained on as a whole, as in the paper. Folders and shards have no splits.
+    ``source``: a folder, or ``"cub:ROOT"``, or ``"cub:ROOT:test"``; if a folder has exactly that name, it is used. Or
+    tar files: one, or many by ``{000..127}``, ``{a,b}`` and ``*`` in their name.
+    ``split``: the split of a benchmark if the source names none. If neither does, training uses all of NABirds and
+    CompCars, as in the paper. Folders and shards have no splits.
     ``level``: which folders name classes: "top", those directly in the folder, or "leaf", those that hold the images;
-    by default "leaf" where images lie only in folders without further folders of images.
+    by default "leaf" if images lie only in folders without further folders of images.
     ``labels``: a CSV file with the columns path and label that has the label of every image.
     """
     parts = parse(source)
@@ -60,14 +60,14 @@ def open_images(
 
 
 def absolute(source: str | os.PathLike[str]) -> str:
-    """The same source from wherever it is opened: its path made absolute.
+    """The same source with an absolute path, which is valid in any working directory.
 
     >>> absolute("cub:/data/birds:test")
     'cub:/data/birds:test'
     """
     parts = parse(source)
     if parts.name is None and not Path(parts.root).exists() and are_shards(parts.root):
-        # Braces may hold slashes and dots that are not to be resolved.
+        # Braces may hold slashes and dots that must not be resolved.
         started = all(os.path.isabs(name) for name in expand(parts.root))  # noqa: PTH117
         return parts.root if started else os.path.join(Path.cwd(), parts.root)  # noqa: PTH118
     root = os.path.abspath(parts.root)  # noqa: PTH100, keeps links as they are

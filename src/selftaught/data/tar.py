@@ -1,6 +1,6 @@
-"""Plain tar archives: where each file's bytes lie, by reading the headers alone.
+"""Plain tar archives: where each file's bytes lie, found by reading the headers alone.
 
-The standard library's reader builds an object of each header, which takes ten times as long; a million files matter.
+The standard library's reader builds an object for each header, which takes ten times as long: too long for a million.
 """
 
 import os
@@ -12,16 +12,16 @@ BLOCK = 512
 PLAIN = b"0\x007"
 HARD_LINK, LONG_NAME, EXTENDED = b"1", b"L", b"x"
 ASIDE, EMPTY = b"Kg", b"123456"
-"""Kinds of headers: a file; another name of one; the name or more about the next; what is of no use here; those that no
-content follows (links, devices, folders)."""
+"""Kinds of headers: a file; another name of a file; a name or attributes for the next header; kinds that are ignored;
+kinds without content (links, devices, folders)."""
 LONGEST_NOTE = 2**20
-"""Bytes of a name, or of more about a file."""
+"""The largest size in bytes of a name, or of a file's attributes."""
 COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
-"""How gzip, bzip2, xz and zstandard begin."""
+"""The first bytes of gzip, bzip2, xz and zstandard files."""
 
 
 def members(archive: str) -> dict[str, tuple[int, int]]:
-    """The files of a tar archive by name, as (offset, size) of their bytes; of two with one name the later counts.
+    """The files of a tar archive by name, as (offset, size) of their bytes; of two with one name, the later one counts.
 
     Only headers are read, so that the time depends on the number of files and not on their size.
     """
@@ -30,7 +30,7 @@ def members(archive: str) -> dict[str, tuple[int, int]]:
             return _scan(file, os.fstat(file.fileno()).st_size)
     except _Damaged as error:
         raise SelftaughtError(f"the shard {printable(archive)} {error}") from None
-    except (ValueError, OverflowError):  # a size that is no number, in a header whose sum is right
+    except (ValueError, OverflowError):  # a size that is not a number, in a header whose checksum holds
         raise SelftaughtError(f"the shard {printable(archive)} is damaged: copy it again") from None
     except OSError as error:
         raise SelftaughtError(f"cannot read the shard {printable(archive)}: {error.strerror}") from None
@@ -48,7 +48,7 @@ def _scan(file: FileIO, end: int) -> dict[str, tuple[int, int]]:
     at = 0
     while True:
         header = _read(file, at, BLOCK)
-        if len(header) < BLOCK:  # a whole archive ends with empty blocks
+        if len(header) < BLOCK:  # a complete archive ends with empty blocks
             raise _Damaged(f"is cut off at byte {end}: copy it again" if at else _why_no_header(header, at))
         if not header.strip(b"\0"):
             break
@@ -57,7 +57,7 @@ def _scan(file: FileIO, end: int) -> dict[str, tuple[int, int]]:
         kind, start = header[156:157], at + BLOCK
         about = kind in (LONG_NAME, EXTENDED) or kind in ASIDE
         size = _number(header[124:136]) if about else int(longer.get("size", 0)) or _number(header[124:136])
-        if kind in EMPTY:  # some archivers note the size of what a link leads to
+        if kind in EMPTY:  # some archivers give the size of a link's target
             size = 0
         if size < 0 or (about and size > LONGEST_NOTE):
             raise _Damaged(f"is damaged at byte {at}: copy it again")
@@ -102,7 +102,7 @@ def _why_no_header(header: bytes, at: int) -> str:
 
 
 def _number(field: bytes) -> int:
-    """Octal digits, or binary where they do not suffice; a first byte of 255 means a negative number."""
+    """The number in a field: octal, or binary if it is too large; a first byte of 255 means a negative number."""
     if field[0] & 0x80:
         return int.from_bytes(field[1:], signed=field[0] == 0xFF)
     return int(field.strip(b" \0") or b"0", 8)

@@ -29,7 +29,7 @@ class Member(str):
 
 @dataclass(frozen=True)
 class TarIndex:
-    """Where each of many images lies, in a few bytes each.
+    """The places of many images in archives, in a few bytes each.
 
     ``archives``: relative to the images' folder. ``archive``: which of them holds each image, -1 for a plain file.
     """
@@ -53,11 +53,11 @@ class TarIndex:
         return TarIndex(self.archives, *tables)
 
     def below(self, prefix: str) -> "TarIndex":
-        """The same, seen from a folder further up."""
+        """The same table for a folder further up."""
         return TarIndex(tuple(f"{prefix}{name}" for name in self.archives), *self._tables())
 
     def then(self, other: "TarIndex") -> "TarIndex":
-        """These images, and the other ones after them."""
+        """A table of these images, followed by the others."""
         shift = len(self.archives)
         moved = (number if number < 0 else number + shift for number in other.archive)
         return TarIndex(
@@ -72,7 +72,7 @@ class TarIndex:
 
 
 def plain_files(count: int) -> TarIndex:
-    """The table of images that lie in no archive."""
+    """The table of ``count`` images that lie in no archive."""
     return TarIndex((), array("l", [-1]) * count, array("q", [0]) * count, array("q", [0]) * count)
 
 

@@ -1,4 +1,4 @@
-"""What the network gets to see of an image: random views to learn from, fixed ones to embed."""
+"""The views of an image that the network sees: random ones to learn from, fixed ones to embed."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,12 +15,12 @@ from selftaught.data.requests import View
 
 
 class Cuts(NamedTuple):
-    """Where the views of n images lie in them."""
+    """The places of the views in n images."""
 
     boxes: np.ndarray
     """n×views×4 integers: left, top, right, bottom."""
     flips: np.ndarray
-    """n×views: which to mirror."""
+    """n×views: whether to mirror each view."""
     size: int
     """Height and width of a view."""
 
@@ -31,8 +31,8 @@ class Views:
 
     - "center": short side to ``resize``, center crop of ``use_size``: how a finished model sees an image.
     - "squash": the whole image, squashed to ``squash``×``squash``: how neighbors for batches are found.
-    - "random": two random crops of ``crop_scale`` and ``crop_shape``, resized to ``size``×``size``, flipped or not, as
-      the seed alone decides: what training sees. With ``color`` a reader also changes their colors, see ``augment``.
+    - "random": two random crops of ``crop_scale`` and ``crop_shape``, resized to ``size``×``size``, flipped or not, all
+      decided by the seed: what training sees. With ``color`` a reader also changes their colors, see ``augment``.
     """
 
     size: int
@@ -40,7 +40,7 @@ class Views:
     squash: int
     crop_scale: tuple[float, float] = (0.16, 1.0)
     use_size: int = 0
-    """As ``size`` if 0."""
+    """0 means the same as ``size``."""
     color: float = 0.0
     crop_shape: Shape = "random"
 
@@ -56,9 +56,9 @@ class Views:
         return torch.stack([resize_crop(_pixels(image.crop(tuple(box))), flip, size) for box, flip in rows])
 
     def cuts(self, view: View, sizes: np.ndarray, seeds: np.ndarray) -> Cuts:
-        """Where the views of images lie, from their sizes (n×2, width and height) and seeds.
+        """The places of the views in images, from their sizes (n×2, width and height) and seeds.
 
-        An image for "center" is a finished view already, as :meth:`__call__` makes it.
+        For "center", images must be finished views already, as :meth:`__call__` makes them.
         """
         if view == "random":
             return Cuts(*random_boxes(sizes, seeds, self.crop_scale, shape=self.crop_shape), self.size)

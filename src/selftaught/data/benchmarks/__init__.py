@@ -1,4 +1,4 @@
-"""The data sets of the paper, as their official archives have them."""
+"""The data sets of the paper, read from their official archives."""
 
 from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed
 from selftaught.data.benchmarks.reading import SPLITS, SplitCheck, check_benchmark, first_classes, read_benchmark

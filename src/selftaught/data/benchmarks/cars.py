@@ -44,7 +44,7 @@ def _read_mat(file: Path) -> Any:
         raise UsageError("Cars-196 needs scipy: pip install 'selftaught[research]'") from None
     try:
         return loadmat(file, squeeze_me=True, variable_names=["annotations", "class_names"])
-    except Exception as error:  # scipy raises all sorts of things on damaged files
+    except Exception as error:  # scipy can raise anything on damaged files
         raise SelftaughtError(
             f"{printable(file)} cannot be read ({' '.join(str(error).split())}): get {CARS.origin}"
         ) from None

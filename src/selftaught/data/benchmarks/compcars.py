@@ -17,7 +17,7 @@ def _holds(folder: Path) -> bool:
 
 
 def _numbered(folder: Path) -> Path | None:
-    """Any folder in this one that has a number for its name."""
+    """A folder in this one whose name is a number, if there is one."""
     try:
         with os.scandir(folder) as entries:
             return next((Path(entry.path) for entry in entries if entry.name.isdecimal() and entry.is_dir()), None)
@@ -26,7 +26,7 @@ def _numbered(folder: Path) -> Path | None:
 
 
 def _images(folder: Path) -> list[Listed]:
-    """There is no index of all images: they are found in ``image/MAKE/MODEL/YEAR/``."""
+    """The images in ``image/MAKE/MODEL/YEAR/``: there is no index of all images."""
     images = []
     for file in find_images(folder / "image").files:
         match = FORM.fullmatch(file)

@@ -19,7 +19,7 @@ def read_lines(file: Path) -> list[str]:
 
 
 def read_rows(file: Path, pattern: str, example: str, header: str | None = None) -> list[tuple[str, ...]]:
-    """The groups of ``pattern`` in every line; blank lines are passed over."""
+    """The groups of ``pattern`` in every line; blank lines are skipped."""
     form = re.compile(pattern)
     rows: list[tuple[str, ...]] = []
     for number, line in enumerate(read_lines(file), 1):

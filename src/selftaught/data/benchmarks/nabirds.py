@@ -13,7 +13,7 @@ EXAMPLES = (f"{SAMPLE} 0817/{SAMPLE.replace('-', '')}.jpg", f"{SAMPLE} 817")
 
 
 def _holds(folder: Path) -> bool:
-    """The index files have the names of those of CUB-200-2011, but other keys."""
+    """Whether a folder holds NABirds: its index files are named like those of CUB-200-2011, but have other keys."""
     if not has_files(folder, "images.txt", "image_class_labels.txt"):
         return False
     try:

@@ -11,13 +11,13 @@ from selftaught.data.folder import ImageFolder
 from selftaught.errors import SelftaughtError, UsageError, printable, unknown
 
 SHARES = (10, 25)
-"""Percent of the training classes that there are parts of, beside halves."""
+"""Percentages of the training classes that name a part, besides halves."""
 SPLITS = ("train", "test", "all", "train-a", "train-b", *(f"train-{part}{share}" for share in SHARES for part in "ab"))
 
 
 @dataclass(frozen=True)
 class SplitCheck:
-    """What is there of a split, what should be, and the files that are listed but not there."""
+    """The counts of a split as found and as expected, and the listed files that are missing."""
 
     split: str
     found: Count
@@ -26,7 +26,7 @@ class SplitCheck:
 
     @property
     def differs(self) -> bool:
-        """Whether the counts are not the official ones."""
+        """Whether the counts differ from the official ones."""
         if self.expected is None:
             return False
         classes = (self.expected.classes, self.found.classes)
@@ -38,7 +38,7 @@ def read_benchmark(name: str, root: str | os.PathLike[str], split: str | None = 
 
     ``root``: the folder the archive unpacks to, or the one around it. ``split``: train, test, all, or train-a and
     train-b, the first and second half of the training classes; train-a10 and train-b10, the first tenth of them and the
-    rest, and so on; None for what the paper trains on.
+    rest, and so on; None for the split that the paper trains on.
     """
     benchmark = benchmark_of(name)
     split = split or benchmark.training
@@ -51,19 +51,19 @@ def read_benchmark(name: str, root: str | os.PathLike[str], split: str | None = 
         there = [option for option in SPLITS if choose(listed, option)]
         raise UsageError(
             f"{benchmark.title} in {printable(place)} has no images in split {split!r}: "
-            + (f"choose from {', '.join(there)}" if there else f"what it takes is {benchmark.origin}")
+            + (f"choose from {', '.join(there)}" if there else f"get {benchmark.origin}")
         )
     gone = missing_files(place, (image.file for image in chosen))
     if gone:
         raise SelftaughtError(
             f"{len(gone)} of {len(chosen)} images of {benchmark.title} are not in {printable(place)}: "
-            f"the first is {printable(gone[0])}; what it takes is {benchmark.origin}"
+            f"the first is {printable(gone[0])}; get {benchmark.origin}"
         )
     return ImageFolder(place, tuple(image.file for image in chosen), tuple(image.label for image in chosen))
 
 
 def check_benchmark(name: str, root: str | os.PathLike[str]) -> tuple[Path, list[SplitCheck]]:
-    """The benchmark's folder, and what is there of its splits train, test and all."""
+    """The benchmark's folder, and a check of its splits train, test and all."""
     benchmark = benchmark_of(name)
     place = locate(benchmark, Path(root))
     listed = list_images(benchmark, place)
@@ -86,7 +86,7 @@ def list_images(benchmark: Benchmark, place: Path) -> list[Listed]:
         if image.file in seen:
             raise SelftaughtError(
                 f"the index of {benchmark.title} in {printable(place)} has {printable(image.file)} twice: "
-                f"what it takes is {benchmark.origin}"
+                f"get {benchmark.origin}"
             )
         seen.add(image.file)
     return listed
@@ -107,12 +107,12 @@ def choose(listed: Sequence[Listed], split: str) -> list[Listed]:
 
 
 def first_classes(classes: int, percent: int) -> int:
-    """How many classes the first part has: so many percent, rounded down, and two where that is less than a half."""
+    """The number of classes in the first part: ``percent`` of them, rounded down, but at least two below a half."""
     return max(classes * percent // 100, min(2, classes // 2))
 
 
 def missing_files(place: Path, files: Iterable[str]) -> list[str]:
-    """Those of the files that are not on the disk; each folder is listed once, no file is looked at."""
+    """The files that are not on the disk; each folder is listed once, and no file is opened."""
     there: dict[str, set[str]] = {}
     missing = []
     for file in files:

@@ -1,4 +1,4 @@
-"""The benchmarks by name, and where on the disk one lies."""
+"""The benchmarks by name, and the search for their folders."""
 
 import os
 from collections.abc import Iterator
@@ -28,9 +28,9 @@ def benchmark_of(name: str) -> Benchmark:
 
 
 def find_benchmark(name: str, data_root: str | os.PathLike[str]) -> Path | None:
-    """The folder of a benchmark in a common data folder: that folder, one in it, or the archive's within one of these.
+    """The folder of a benchmark: the given folder, a folder in it, or the archive's folder in one of these.
 
-    Folders are told by their index files; nothing is read in full.
+    Folders are recognized by their index files; nothing is read in full.
     """
     benchmark = benchmark_of(name)
     root = Path(data_root)
@@ -43,7 +43,7 @@ def locate(benchmark: Benchmark, root: Path) -> Path:
     """The benchmark's folder, given that folder or the one around it.
 
     Raises:
-        SelftaughtError: says what ``root`` holds instead, or what was looked for and where a person gets it.
+        SelftaughtError: says what ``root`` holds instead, or what is missing and where to get it.
     """
     if not root.exists():
         raise UsageError(f"there is no folder {printable(root)} to hold {benchmark.title}")
@@ -60,7 +60,7 @@ def locate(benchmark: Benchmark, root: Path) -> Path:
             )
     raise SelftaughtError(
         f"{printable(root)} does not hold {benchmark.title}: neither it nor a folder directly in it has "
-        f"{benchmark.signature}; what it takes is {benchmark.origin}"
+        f"{benchmark.signature}; get {benchmark.origin}"
     )
 
 

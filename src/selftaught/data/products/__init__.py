@@ -27,7 +27,7 @@ def make_products(
     Args:
         folder: must not exist yet, or be empty. It appears when all photos are drawn, or not at all.
         products: the first half is for training, the other half for testing.
-        photos: of each product.
+        photos: the number of photos of each product.
         size: height and width of a photo in pixels.
         seed: a photo depends on the seed, its product's number and its own number, and on nothing else.
         class_folders: put the training photos into one subfolder per product too, for methods that need labels.
@@ -50,7 +50,7 @@ def make_products(
         for part in ("train", "test"):
             (draft / part).mkdir(parents=True)
         for number in range(products):
-            # From 1 on: zeros at the end of a seed change nothing, so photo 0 would share the stream of its product.
+            # Counted from 1: zeros at the end of a seed change nothing, so photo 0 would share its product's stream.
             product = random_product(default_rng((seed, number + 1, 0)))
             for photo in range(photos):
                 done = number * photos + photo
@@ -70,7 +70,7 @@ def make_products(
 
 
 def draw_photos(count: int = 8) -> list[Image.Image]:
-    """Photos of made-up products, upright and across: something to try a model with."""
+    """Photos of made-up products, upright and sideways, to try a model with."""
     rngs = [default_rng((0, number + 1)) for number in range(count)]
     photos = [take_photo(random_product(rng), 96, rng) for rng in rngs]
     return [photo.crop((0, 0, 96, 80) if number % 2 else (0, 0, 71, 96)) for number, photo in enumerate(photos)]

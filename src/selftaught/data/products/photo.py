@@ -1,4 +1,4 @@
-"""A photo of a product, different from the next as photos of one thing are: distance, angle, light, surface, cover."""
+"""A photo of a product; photos of one product differ in distance, angle, light, surface and what covers it."""
 
 import math
 
@@ -71,7 +71,7 @@ def _draw(mask: Image.Image, outline: Array) -> None:
 
 
 def _region(outline: Array, side: int) -> tuple[tuple[slice, slice], Array]:
-    """The part of the picture that an outline touches, and how far it covers it, h×w×1."""
+    """The part of the picture that an outline touches, and how far it covers each pixel, h×w×1."""
     mask = Image.new("L", (side, side))
     _draw(mask, outline)
     (left, top), (right, bottom) = (np.stack([outline.min(0), outline.max(0)]) + 1) / 2 * side
@@ -81,7 +81,7 @@ def _region(outline: Array, side: int) -> tuple[tuple[slice, slice], Array]:
 
 
 def _background(size: int, rng: Generator) -> Image.Image:
-    """Plaster, planks, tiles, cloth, or a wall above a table, in quiet colors."""
+    """A picture of plaster, planks, tiles, cloth, or a wall above a table, in quiet colors."""
     x, y = _grid(size)
     turned, period = rotation(rng.uniform(-0.4, 0.4)), rng.uniform(0.25, 0.7)
     u, v = turned[0, 0] * x + turned[0, 1] * y, turned[1, 0] * x + turned[1, 1] * y
@@ -108,7 +108,7 @@ def _background(size: int, rng: Generator) -> Image.Image:
 
 
 def _cover(place: Array, scale: float, rng: Generator) -> list[tuple[Array, Array]]:
-    """Sometimes something is in front of the product: a price tag, fingers, a ribbon."""
+    """The outlines and colors of what covers the product: a price tag, fingers, a ribbon, or nothing."""
     away = rotation(rng.uniform(0, 2 * math.pi))[0]
     aside = point(-away[1], away[0])
     spot = place + away * (scale * rng.uniform(0.2, 0.6))

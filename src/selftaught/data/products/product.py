@@ -24,7 +24,7 @@ class Part:
 
     outline: Array
     color: int | Array | None = None
-    """One of the product's colors, or another; the product's pattern if none."""
+    """One of the product's colors, or another color; None for the product's pattern."""
     roundness: float = 0.0
     """How much the light falls off to the sides: 0 flat, 1 a cylinder."""
     light: float = 1.0
