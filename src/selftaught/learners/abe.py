@@ -14,7 +14,7 @@ from selftaught.networks import ENSEMBLE, LEARNERS, EmbeddingNetwork, Encoder, e
 from selftaught.recipes import Settings, Within
 
 MARGIN = 1.0
-"""Of squared distances: pairs of two classes, and two learners of one image, are pushed apart while nearer."""
+"""The margin of squared distances below which pairs of two classes, and learners of one image, are pushed apart."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def ensemble_contrastive_loss(embeddings: Tensor, classes: Tensor) -> Tensor:
 
 @in_full_precision
 def divergence_loss(embeddings: Tensor) -> Tensor:
-    """How near the learners of an image are to one another, of n×learners×d rows of length 1: mean over pairs.
+    """How near the learners of an image are to one another, for n×learners×d rows of length 1: the mean over pairs.
 
     Example:
         >>> import torch
@@ -73,7 +73,7 @@ def divergence_loss(embeddings: Tensor) -> Tensor:
 
 
 class ABE(LabeledLearner):
-    """Each learner has the contrastive loss of its own; together they have one that keeps them apart."""
+    """Each learner has its own contrastive loss; a loss of all learners keeps them apart."""
 
     settings_class = ABESettings
     loss_names = ("loss", "metric", "divergence")

@@ -16,12 +16,12 @@ from selftaught.recipes import Settings
 NEGATIVE_COST = 25
 """How much more a pair of two classes counts in the deviance than one of the same class."""
 START, RATE = 0.5, 0.06
-"""Of the boosting: what is thought of a pair before the first part, and how far a part changes that."""
+"""Boosting: the prediction for a pair before the first part, and how far a part changes it."""
 NEGATIVE_WEIGHT = 2
 INDEPENDENCE, BOUND = 5e-5, 1e5
-"""The weight of the adversaries, and within it that of the bounds of their layers: the released script for SOP."""
+"""The weight of the adversaries, and of the bounds of their layers within it, as in the released script for SOP."""
 WIDTH = 512
-"""Of the hidden layers of the adversaries."""
+"""The width of the adversaries' hidden layers."""
 
 
 @in_full_precision
@@ -40,7 +40,7 @@ def boosted_losses(embeddings: Tensor, sizes: Sequence[int], classes: Tensor) ->
     """
     same = classes[:, None] == classes
     sign = torch.where(same, 1.0, -float(NEGATIVE_COST)).to(embeddings)
-    # Positives are counted with the pairs of a row and itself, as released.
+    # As in the released code, the count of positives includes the pair of each row with itself.
     positives, negatives = same.sum().to(embeddings), (~same).sum().clamp(min=1).to(embeddings)
     shares = torch.where(same, 1 / positives, 1 / negatives).fill_diagonal_(0)
     weights, known, losses = torch.ones_like(sign), torch.full_like(sign, START), []
@@ -54,7 +54,7 @@ def boosted_losses(embeddings: Tensor, sizes: Sequence[int], classes: Tensor) ->
 
 
 def reverse_gradient(x: Tensor) -> Tensor:
-    """The same, with a gradient of the opposite sign.
+    """x itself, with a gradient of the opposite sign.
 
     Example:
         >>> import torch
@@ -66,15 +66,15 @@ def reverse_gradient(x: Tensor) -> Tensor:
 
 
 def weight_bound(weight: Tensor) -> Tensor:
-    """How far the outgoing weights of a layer's inputs are from length 1, of outputs×inputs weights."""
+    """How far the columns of outputs×inputs weights are from length 1."""
     return (weight.square().sum(0) - 1).square().mean()
 
 
 class ABIER(LabeledLearner):
     """Three parts of growing size, each learning most from the pairs that the ones before got wrong.
 
-    For every two parts a regressor looks for what the larger one tells of the smaller one, and the head learns to leave
-    it nothing; the network below does not learn from that.
+    For every two parts a regressor predicts the smaller one from the larger one, and the head learns to make that
+    impossible; the network below does not learn from this.
     """
 
     loss_names = ("loss", "boosted", "independence")
@@ -102,7 +102,7 @@ class ABIER(LabeledLearner):
         return {"loss": boosted + INDEPENDENCE * independence, "boosted": boosted, "independence": independence}
 
     def adversarial_loss(self, features: Tensor) -> Tensor:
-        """What the regressors find, to be increased by them and decreased by the head, and the bounds of all layers."""
+        """How much the regressors find, which they increase and the head decreases, and the bounds of all layers."""
         weight, sizes = self.network.heads["f"].get_parameter("0.weight"), list(self.sizes)
         parts = reverse_gradient(F.linear(features, weight)).split(sizes, 1)
         total = BOUND * torch.stack([weight_bound(part) for part in weight.split(sizes)]).sum()

@@ -1,4 +1,4 @@
-"""What the methods have in common that label images by k-means."""
+"""The settings that methods with k-means labels share."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -11,4 +11,4 @@ class ClusterSettings(Settings):
     """The settings of a method that labels images by k-means."""
 
     clusters: Annotated[int | None, Within(2)] = None
-    """How many clusters there are."""
+    """The number of clusters."""

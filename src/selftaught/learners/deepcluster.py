@@ -20,7 +20,7 @@ overshoots while all embeddings still point much the same way."""
 def uniform_batches(clusters: Tensor, batch_size: int, generator: torch.Generator) -> Tensor:
     """One epoch of random batches in which every cluster takes part equally often: steps×batch_size image indices.
 
-    A small cluster's images come several times, a large one's not all of them.
+    Images of small clusters come several times; of large clusters, some images do not come at all.
     """
     n, members = len(clusters), [(clusters == c).nonzero()[:, 0] for c in clusters.unique()]
     each = -(-n // len(members))
@@ -32,8 +32,8 @@ class DeepCluster(Learner):
     """Before every epoch: cluster the embeddings, start a new classifier. Then learn to predict the clusters.
 
     The new classifier is random and takes plain gradient steps of its own, as published; it has no bias, which would
-    only follow the clusters that a batch happens to hold. What is clustered is the embedding itself: whitening it, as
-    was published for wider features, brings forward directions that say little.
+    only follow the clusters that a batch happens to hold. The embedding is clustered without whitening: whitening was
+    published for wider features, and here it would amplify directions that say little.
     """
 
     batch_head = "f"
@@ -63,7 +63,7 @@ class DeepCluster(Learner):
 
     @torch.no_grad()
     def after_backward(self) -> None:
-        """The classifier's step; nothing is remembered that would push the next one."""
+        """Take the classifier's step, without momentum."""
         weight = self.classifier.weight
         if weight.grad is not None:
             weight -= CLASSIFIER_RATE * weight.grad

@@ -1,4 +1,4 @@
-"""What each setting is, in words: the docstring below its field."""
+"""Descriptions of settings: the docstrings below their fields."""
 
 import ast
 import inspect
@@ -12,7 +12,7 @@ from selftaught.recipes import Settings, Within, bare_kind, kind_options
 
 
 def setting_descriptions(kind: type[Settings]) -> dict[str, str]:
-    """What the settings of a method are; without those that have no docstring, or whose source is not there."""
+    """The descriptions of a method's settings, except those without a docstring or without source code."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if issubclass(base, Settings):

@@ -15,12 +15,12 @@ from selftaught.recipes import Settings
 
 TEMPERATURE = 0.1
 MOST_IMAGES = 1_000_000
-"""Each step compares all rows with the classes of all images."""
+"""The most images: each step compares all rows with the classes of all images."""
 
 
 @in_full_precision
 def exemplar_loss(embeddings: Tensor, classes: Tensor, ids: Tensor) -> Tensor:
-    """Cross-entropy of naming the image that a row shows, among all images.
+    """Cross-entropy of classifying each row as the image that it shows, among all images.
 
     Args:
         embeddings: n×d of length 1.
@@ -36,9 +36,9 @@ def exemplar_loss(embeddings: Tensor, classes: Tensor, ids: Tensor) -> Tensor:
 
 
 class Exemplar(Learner):
-    """A softmax over all images. NCE is the same with a memory instead of learned classes, and noise instead of all.
+    """A softmax over all images. NCE has a memory instead of learned classes, and noise instead of all images.
 
-    The classes start as the embeddings before training: from random ones the first epochs would only move them.
+    The classes start as the embeddings before training: random classes would need the first epochs to get there.
     """
 
     batch_head = "f"

@@ -13,21 +13,21 @@ from selftaught.method import class_batches, in_full_precision
 from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
 
 STEEPNESS = math.sinh(2) ** 2
-"""Of 1 - cosine, for the points that the exponential map makes of vectors of length 1, at curvature 1."""
+"""The factor of 1 - cosine, for the points to which the exponential map sends vectors of length 1, at curvature 1."""
 LEAST = 1e-6
-"""Of that product: nearer rows are equal but for rounding, and the logarithm of their distance would have no end."""
+"""The smallest product: below it rows are equal except for rounding, and the logarithm of 0 is infinite."""
 STEP = 0.1 * math.log(10)
-"""By how much the logarithm of the distance is to grow from one level to the next."""
+"""By how much the logarithm of the distance should grow from one level to the next."""
 MOST_LINKED = 20_000
-"""Images that are linked one by one; of more than that, the centers of clusters are."""
+"""The most images that are linked one by one; for more, the centers of clusters are linked."""
 MANY_CLUSTERS = 1000
-"""From so many fine clusters on, ten of them make a coarse one; below, two."""
+"""From this many fine clusters on, ten make a coarse one; below it, two do."""
 
 
 def hyperbolic_distance(cosines: Tensor) -> Tensor:
     """The distance in the Poincaré ball between vectors of length 1 that were mapped into it at its center.
 
-    All of them come to lie on one sphere, where the distance depends on the cosine alone.
+    All of them lie on one sphere, where the distance depends on the cosine alone.
 
     Example:
         >>> import torch
@@ -60,7 +60,7 @@ def graded_ratio_loss(embeddings: Tensor, fine: Tensor, coarse: Tensor) -> Tenso
 
 
 def nested_clusters(embeddings: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """The fine and the coarse cluster of each of n×d embeddings, by Ward's linkage; so many fine ones at most."""
+    """The fine and the coarse cluster of each of n×d embeddings, by Ward's linkage; at most ``count`` fine ones."""
     from scipy.cluster.hierarchy import fcluster, linkage
 
     points, own = embeddings, torch.arange(len(embeddings))

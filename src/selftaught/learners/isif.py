@@ -14,7 +14,7 @@ from selftaught.recipes import Settings
 
 TEMPERATURE = 0.1
 NEIGHBOR_SHARE = 0.5
-"""How many of the images have a neighbor as partner, where neighbors can be partners."""
+"""The share of images that have a neighbor as partner, if neighbors can be partners."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class ISIFSettings(Settings):
     """The settings of ISIF."""
 
     partner: Literal["view", "neighbor"] = "view"
-    """What an image is to be near to: its own other view; or, as the authors have it on CUB, as often the image nearest
-    to it by the pooled features, drawn anew in every epoch."""
+    """What an image is pulled to: its own other view; or, as in the authors' code for CUB, half of the time the image
+    nearest to it by the pooled features, drawn again in every epoch."""
 
 
 @in_full_precision
 def instance_softmax_loss(first: Tensor, second: Tensor) -> Tensor:
-    """The images of a batch are its classes, each with its first view's embedding f_i as weight.
+    """The loss of a softmax whose classes are the images of a batch, with the first view's embedding f_i as weight.
 
     -log P(i | second view of i) - Σ_{j≠i} log(1 - P(i | first view of j)), averaged over i, where P(i | z) is the
     softmax of f_i·z over the temperature.
@@ -50,7 +50,7 @@ def instance_softmax_loss(first: Tensor, second: Tensor) -> Tensor:
 
 
 def partner_batches(features: Tensor, batch_size: int, generator: torch.Generator) -> Tensor:
-    """One epoch of random images, each followed by its partner: the nearest other one, or as often itself once more.
+    """One epoch of random images, each followed by its partner: half of the time the nearest other one, or else itself.
 
     Args:
         features: n×d of length 1, one row per training image.
@@ -70,8 +70,8 @@ def partner_batches(features: Tensor, batch_size: int, generator: torch.Generato
 class ISIF(Learner):
     """The softmax embedding, on random batches, with either view in either part.
 
-    With neighbors as partners a batch is pairs of an image and its partner. The first views of the images and the
-    second ones of the partners are the two views of the loss, and so are those that are left.
+    With neighbors as partners a batch holds pairs of an image and its partner. The loss compares the first views of
+    the images with the second views of the partners, and the other views in the same way.
     """
 
     batch_head = "f"

@@ -15,15 +15,15 @@ def kmeans(
     """Lloyd's algorithm, until no point changes its cluster.
 
     It starts from greedy k-means++: random points would often put two centers into one group and none into another,
-    which Lloyd's steps do not mend. An empty cluster takes over the farthest point of the largest one, so that none
+    which Lloyd's steps do not repair. An empty cluster takes over the farthest point of the largest one, so that none
     is empty in the end.
 
     Args:
         points: n×d.
         k: number of clusters, at most n.
         generator: a CPU generator; its state alone decides the draw.
-        iterations: the most of Lloyd's steps.
-        start: k×d centers to begin with, instead of points drawn.
+        iterations: the largest number of Lloyd's steps.
+        start: k×d centers to begin with, instead of drawn points.
 
     Returns:
         Centers k×d, each the mean of its points, and the cluster of each point, n.
@@ -70,12 +70,12 @@ def _spread_out(points: Tensor, k: int, generator: torch.Generator) -> Tensor:
 
 
 def _squared_distances(rows: Tensor, points: Tensor, norms: Tensor) -> Tensor:
-    """From some points, given by index, to all: rows×n."""
+    """Squared distances from the points at ``rows`` to all points: rows×n."""
     return torch.addmm(norms[rows, None] + norms, points[rows], points.T, alpha=-2).clamp(min=0)
 
 
 def _filled(clusters: Tensor, distances: Tensor, k: int) -> Tensor:
-    """The assignment with every empty cluster given the farthest point of the largest."""
+    """The clusters of all points, after each empty cluster got the farthest point of the largest one."""
     sizes = clusters.bincount(minlength=k)
     for empty in (sizes == 0).nonzero()[:, 0]:
         largest = sizes.argmax()
@@ -87,7 +87,7 @@ def _filled(clusters: Tensor, distances: Tensor, k: int) -> Tensor:
 
 
 def _means(points: Tensor, clusters: Tensor, k: int) -> Tensor:
-    # In float64 the order in which a GPU adds up does not show in the result.
+    # In float64 the order in which a GPU adds does not change the result.
     exact = _exact(points)
     sums = torch.zeros(k, points.shape[1], dtype=exact, device=points.device)
     sums.index_add_(0, clusters, points.to(exact))
@@ -95,4 +95,4 @@ def _means(points: Tensor, clusters: Tensor, k: int) -> Tensor:
 
 
 def _exact(points: Tensor) -> torch.dtype:
-    return torch.float32 if points.device.type == "mps" else torch.float64  # which Apple's GPUs do not have
+    return torch.float32 if points.device.type == "mps" else torch.float64  # Apple's GPUs have no float64

@@ -1,4 +1,4 @@
-"""What the methods have in common that learn from classes."""
+"""The common part of methods that learn from classes."""
 
 import torch
 from torch import Tensor

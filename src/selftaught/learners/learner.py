@@ -1,4 +1,4 @@
-"""What the training loop needs of a method."""
+"""The interface between the training loop and a method."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class Learner(nn.Module, ABC):
     """The head whose embeddings of all training images :meth:`batches` is given."""
 
     more_views: tuple[View, ...] = ()
-    """Views of all training images that count for :meth:`batches` beside the whole, squashed one."""
+    """Views of all training images that :meth:`batches` uses besides the whole, squashed one."""
 
     loss_names: tuple[str, ...]
     """The names of what :meth:`loss` returns; the first is the one to minimize."""
@@ -45,7 +45,7 @@ class Learner(nn.Module, ABC):
     """The kind of the head "f", a name in :data:`selftaught.networks.HEADS`."""
 
     def __init__(self, encoder: Encoder, settings: Settings, images: Any) -> None:  # noqa: ARG002
-        """Given are the encoder, the method's settings, and the number of images, or their classes if it is labeled."""
+        """``images``: the number of images, or their classes if the method is labeled."""
         super().__init__()
         assert settings.batch_size is not None
         self.batch_size = settings.batch_size
@@ -59,10 +59,10 @@ class Learner(nn.Module, ABC):
         return embeddings
 
     def embed(self, images: Tensor) -> dict[str, Tensor]:
-        """What :meth:`loss` needs of uint8 rows n×3×H×W, all first views, then all second ones.
+        """The embeddings that :meth:`loss` needs, from uint8 rows n×3×H×W, all first views, then all second ones.
 
-        The rows are those of this process. What is returned has a row for each of them, or for one view of each image;
-        by default it is what the network's heads give.
+        The rows are those of this process. The result has a row for each of them, or for one view of each image; by
+        default it holds the outputs of the network's heads.
         """
         embeddings: dict[str, Tensor] = self.network(images)
         return embeddings
@@ -71,7 +71,7 @@ class Learner(nn.Module, ABC):
     def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
         """The losses of one batch, from the embeddings of all processes and the image that each row shows.
 
-        Every process is given the same, so that what a method remembers of a step stays the same on all of them.
+        Every process gets the same embeddings, so that the memory of a method stays the same in all processes.
         """
 
     def forward(self, images: Tensor, ids: Tensor) -> dict[str, Tensor]:
@@ -79,22 +79,22 @@ class Learner(nn.Module, ABC):
 
         Args:
             images: uint8 rows n×3×H×W of this process's part of the images, all first views, then all second ones.
-            ids: the image that each row of the whole batch shows, those of the other processes included.
+            ids: the image that each row of the whole batch shows, including the rows of other processes.
         """
         with own_randomness(images.device):
             embeddings = self.embed(images)
         return self.loss(self.gather(embeddings, len(ids) // VIEWS), ids)
 
     def gather(self, embeddings: dict[str, Tensor], images: int) -> dict[str, Tensor]:
-        """The embeddings of all processes, of so many images."""
+        """The embeddings of all processes, for ``images`` images in total."""
         return {name: gather_views(rows, images) for name, rows in embeddings.items()}
 
     def extra_groups(self, head_lr: float) -> list[dict[str, Any]]:  # noqa: ARG002
-        """Groups of parameters that learn beside the network's, each with its "lr": a predictor, proxies."""
+        """Groups of parameters that learn besides those of the network, each with its "lr": a predictor, proxies."""
         return []
 
     def start_from(self, network: Mapping[str, Tensor]) -> None:
-        """Take over the state of another learner's network; heads that this one does not have are left out."""
+        """Copy the state of another learner's network; heads that this one does not have are left out."""
         own = self.network.state_dict()
         self.network.load_state_dict({name: tensor for name, tensor in network.items() if name in own})
         for module in self.children():

@@ -1,4 +1,4 @@
-"""Similarity along a neighbor graph, by diffusion, and where it disagrees with similarity in space."""
+"""Similarity along a neighbor graph, by diffusion, and the pairs for which it disagrees with similarity in space."""
 
 from typing import NamedTuple
 
@@ -9,16 +9,16 @@ from selftaught.retrieval import nearest
 
 ALPHA = 0.99
 ITERATIONS = 20
-"""Of conjugate gradients. They are part of the method: on large graphs the result is not converged, and stays local."""
+"""Steps of conjugate gradients. Part of the method: on large graphs they do not converge, so the result stays local."""
 TOLERANCE = 1e-10
 POWER = 3
-"""Similarities are raised to it, so that edges between near images count for more."""
+"""Similarities are raised to this power, so that edges between near images count more."""
 BLOCK = 1024
-"""Anchors that are looked at together."""
+"""The number of anchors that are processed together."""
 
 
 class Pools(NamedTuple):
-    """For each of n anchors so many images, -1 where there are no more; the best first."""
+    """Up to k images for each of n anchors, the best first, then -1."""
 
     positives: Tensor
     """n×k: near along the graph, and not in space."""
@@ -31,7 +31,7 @@ class Pools(NamedTuple):
 def neighbor_graph(vectors: Tensor, k: int) -> Tensor:
     """The normalized graph of n×d vectors of length 1, a sparse n×n matrix.
 
-    Two are linked where each is among the other's k nearest, itself counted, by the third power of their cosine.
+    Two rows are linked if each is among the other's k nearest (a row counts as its own), with weight cosine³.
     """
     n, k = len(vectors), min(k, len(vectors))
     distances, near = nearest(vectors, vectors, k - 1, exclude=torch.arange(n, device=vectors.device))
@@ -71,16 +71,16 @@ def mine(vectors: Tensor, graph_neighbors: int, near: int, far: int, most: int) 
 
     Args:
         graph_neighbors: k of the graph.
-        near: positives are among so many nearest along the graph, and not among so many in space; the anchor counts.
-        far: negatives are among so many nearest in space, and not among so many along the graph.
-        most: so many of each kind at most.
+        near: positives are among this many nearest along the graph, but not in space; the anchor counts.
+        far: negatives are among this many nearest in space, but not along the graph.
+        most: the largest number of each kind.
     """
     graph, n = neighbor_graph(vectors, graph_neighbors), len(vectors)
     near, far = min(near, n), min(far, n)
     parts = []
     for anchors in torch.arange(n, device=vectors.device).split(BLOCK):
         values, along = diffuse(graph, anchors).T.topk(max(near, far), dim=1)
-        along = along.masked_fill(values <= 0, -1)  # out of reach: in no order
+        along = along.masked_fill(values <= 0, -1)  # out of reach, so without an order
         _, around = nearest(vectors[anchors], vectors, max(near, far))
         positives, order = _left(along[:, :near], around[:, :near], most)
         negatives, _ = _left(around[:, :far], along[:, :far], most)
@@ -90,7 +90,7 @@ def mine(vectors: Tensor, graph_neighbors: int, near: int, far: int, most: int) 
 
 
 def _left(some: Tensor, others: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Of each row the entries that are not in that of the others, in order, then -1; and where they were."""
+    """The entries of each row that are not in the same row of ``others``, in order, then -1; and their positions."""
     out = (some[:, :, None] == others[:, None]).any(2) | (some < 0)
     order = out.to(torch.uint8).argsort(dim=1, stable=True)[:, :most]
     return some.gather(1, order).masked_fill(out.gather(1, order), -1), order

@@ -35,14 +35,14 @@ def mean_shift_loss(predictions: Tensor, neighbors: Tensor) -> Tensor:
 
 
 def nearest_in_queue(targets: Tensor, queue: Queue, top: int) -> Tensor:
-    """Put n×d targets in, then each with its nearest rows of the queue: n×top×d, the target itself first."""
+    """Put n×d targets into the queue; returns the nearest rows of each, n×top×d, the target itself first."""
     slots = queue.put(targets)
-    similarities = queue.similarities(targets).scatter(1, slots[:, None], torch.inf)  # first also among its equals
+    similarities = queue.similarities(targets).scatter(1, slots[:, None], torch.inf)  # first even among equal rows
     return queue.rows[similarities.topk(top, dim=1).indices]
 
 
 class _MeanShift(Learner):
-    """First views, through a predictor, are pulled to what is nearest to the target encoder's second views.
+    """First views, through a predictor, are pulled to the neighbors of the target encoder's second views.
 
     The embedding is a projector's output; the predictor takes it before it is normalized.
     """
@@ -60,7 +60,7 @@ class _MeanShift(Learner):
 
     @abstractmethod
     def neighbors(self, targets: Tensor) -> Tensor:
-        """What the predictions are pulled to, of n×d targets: n×k×d."""
+        """The rows to which the predictions are pulled, from n×d targets: n×k×d."""
 
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
         return random_batches(len(embeddings), self.batch_size, generator)
@@ -83,10 +83,10 @@ class _MeanShift(Learner):
         self.target.follow(self.network)
 
     def train(self, mode: bool = True) -> "_MeanShift":
-        """In training the target normalizes by its batch too, as published, except where batch norm is frozen.
+        """Let the target, in training, normalize by its batch too, as published, unless batch norm is frozen.
 
-        Running statistics begin far from the data and follow with the target's momentum: with them the target would
-        be another function than the network that must predict it.
+        Running statistics begin far from the data and follow with the target's momentum: with them, the target would
+        be a different function from the network that must predict it.
         """
         super().train(mode)
         self.target.network.train(mode)

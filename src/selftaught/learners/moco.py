@@ -19,7 +19,7 @@ def info_nce(queries: Tensor, keys: Tensor, negatives: Tensor) -> Tensor:
     Args:
         queries: n×d of length 1.
         keys: n×d of length 1, the other view of each.
-        negatives: n×m dot products of the queries with the keys of other images; -inf takes no part.
+        negatives: n×m dot products of the queries with the keys of other images; -inf does not count.
 
     Example:
         >>> import torch
@@ -66,7 +66,7 @@ class MoCo(Learner):
         return {"loss": info_nce(queries, self._keys, negatives)}
 
     def after_step(self) -> None:
-        # Not in loss: backward needs the queue as it was.
+        # Not in loss(): backward needs the unchanged queue.
         if self._keys is not None:
             self.queue.put(self._keys)
         self._keys = None

@@ -18,7 +18,7 @@ POOL, GRAPH = 50, 30
 """Images in a pool, and neighbors of the graph; fewer, down to 5, where that is more than one in a hundred."""
 FEWEST = 5
 HARDEST = 10
-"""A negative is one of so many of its pool that are nearest at present."""
+"""A negative is drawn from this many images of its pool that are nearest now."""
 WIDTH, SHARE = 512, 4
 """Mined are vectors of so many dimensions, with at least so many images for each: whitened in all directions that a few
 images have, every two of them would be equally far apart."""
@@ -46,12 +46,12 @@ def mine_pools(features: Tensor) -> Pools:
 
 
 def pool_sizes(images: int) -> tuple[int, int]:
-    """Images in a pool, and neighbors of the graph, for so many images."""
+    """The number of images in a pool, and of neighbors in the graph, for ``images`` images."""
     return min(POOL, max(FEWEST, images // 100)), min(GRAPH, max(FEWEST, images // 100))
 
 
 def mining_vectors(features: Tensor) -> Tensor:
-    """The features whitened, of length 1: the space that is mined."""
+    """The whitened features, of length 1: the space that is mined."""
     try:
         kept = max(2, min(WIDTH, features.shape[1], len(features) // SHARE))
         weight, bias = fit_whitening(features, kept, alpha=1)
@@ -66,7 +66,7 @@ def weighted_triplet_loss(embeddings: Tensor, weights: Tensor, margin: float) ->
 
     Args:
         embeddings: …×3×d: anchor, positive, negative.
-        weights: …, of the triplets.
+        weights: …, one per triplet.
 
     Example:
         >>> import torch
@@ -106,7 +106,7 @@ class MOM(Learner):
         self.register_buffer("mined", torch.zeros((), dtype=torch.bool))
 
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
-        """steps×(3 × triplets) image indices: anchor, positive, negative, and so on, as far as there is room."""
+        """steps×(3 × triplets) image indices: anchor, positive, negative, and so on, as many as fit into a batch."""
         if not bool(self.mined):
             self._mine(embeddings)
         whole = (self.positives[:, 0] >= 0) & (self.negatives[:, 0] >= 0)
@@ -142,7 +142,7 @@ class MOM(Learner):
 
 
 def _one_of(pool: Tensor, generator: torch.Generator) -> Tensor:
-    """One entry of each row that is not -1, which come first: n of n×k."""
+    """One entry of each row, drawn from those that are not -1, which come first: n×k → n."""
     counts = (pool >= 0).sum(1)
     places = (torch.rand(len(pool), generator=generator) * counts).long()
     return pool.gather(1, places[:, None])[:, 0]

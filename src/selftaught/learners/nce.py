@@ -13,13 +13,13 @@ from selftaught.recipes import Settings
 
 TEMPERATURE = 0.07
 NOISE = 4096
-"""Images drawn as noise in a step, one draw for all rows; fewer if there are fewer."""
+"""The number of images drawn as noise in a step, one draw for all rows; at most all images."""
 MEMORY_MOMENTUM = 0.5
 
 
 @in_full_precision
 def nce_scores(embeddings: Tensor, memory: Tensor, ids: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosines over the temperature with the own slot of the memory, n, and with the slots of the noise, n×m."""
+    """Cosines divided by the temperature: with a row's own slot of the memory, n, and with the noise's slots, n×m."""
     own = (embeddings * memory[ids]).sum(1)
     return own / TEMPERATURE, embeddings @ memory[noise].T / TEMPERATURE
 
@@ -48,11 +48,11 @@ def nce_loss(own: Tensor, noise: Tensor, constant: Tensor, images: int) -> Tenso
 
 
 class NCE(Learner):
-    """Each row is told from noise by its image's slot in a memory of the embeddings of all images.
+    """Each row must recognize its image's slot among noise, in a memory of the embeddings of all images.
 
-    The memory starts from the embeddings before training. (It was published with a random start. As embeddings have a
-    common direction that random ones lack, Z, which is estimated on the first batch and fixed from then on, would be
-    far too small.) After each step the slots of its images move half of the way to the mean of their two views.
+    The memory starts as the embeddings before training. (The published start is random. But embeddings share a common
+    direction that random vectors lack, so Z, which is estimated on the first batch and then fixed, would be far too
+    small.) After each step, the slots of its images move halfway to the mean of their two views.
     """
 
     batch_head = "f"

@@ -15,7 +15,7 @@ class QueueSettings(TargetSettings):
     """The settings of a method that remembers the embeddings of its target network."""
 
     queue: Count = 9600
-    """How many embeddings are remembered."""
+    """The number of embeddings that are remembered."""
 
 
 def make_queue(settings: QueueSettings) -> "Queue":
@@ -30,7 +30,7 @@ def make_queue(settings: QueueSettings) -> "Queue":
 
 
 class Queue(nn.Module):
-    """The latest embeddings that were put in: the oldest go first. Nothing in it waits for the device.
+    """The latest embeddings that were put in; the oldest are dropped first. No operation waits for the device.
 
     Example:
         >>> import torch
@@ -44,13 +44,13 @@ class Queue(nn.Module):
         super().__init__()
         self.rows: Tensor
         self.count: Tensor
-        """How many rows were ever put in: which slot is next, and which are still empty, follow from it."""
+        """The number of rows that were ever put in: it tells which slot is next, and which ones are still empty."""
         self.register_buffer("rows", torch.zeros(length, dim))
         self.register_buffer("count", torch.zeros((), dtype=torch.long))
 
     @torch.no_grad()
     def put(self, rows: Tensor) -> Tensor:
-        """Put in n×d rows, n at most the length, in order; returns the slots that they are in now."""
+        """Put in n×d rows in order, n at most the length; returns their slots."""
         if len(rows) > len(self.rows):
             raise ValueError(f"{len(rows)} rows do not fit into a queue of {len(self.rows)}")
         slots = (self.count + torch.arange(len(rows), device=self.rows.device)) % len(self.rows)

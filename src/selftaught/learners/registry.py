@@ -1,4 +1,4 @@
-"""The methods by name: those of this package, those of others, and classes of one's own."""
+"""The methods by name: those of this package, those of other packages, and classes of the caller's own."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from selftaught.parallel import world
 from selftaught.recipes import Settings, setting_kinds
 
 GROUP = "selftaught.methods"
-"""The entry points by which other packages add methods: a name, and a subclass of Learner."""
+"""The group of entry points through which other packages add methods: a name and a subclass of Learner."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ _OWN: dict[str, MethodInfo] = {}
 
 
 def name_method(method: object) -> str:
-    """The name of a method that was given by its name or as a class, which is known by that name from then on."""
+    """The name of a method that is given as a name or a class; a class is registered under its name."""
     if isinstance(method, str):
         return method
     _check_class(method, "method")
@@ -91,7 +91,7 @@ def name_method(method: object) -> str:
 
 
 def find_method(name: str) -> MethodInfo:
-    """A method by name, of this package or another, or a class that :func:`name_method` was given."""
+    """A method by name, of this package or another, or a class that :func:`name_method` has registered."""
     known = METHODS | _OWN
     if name in known:
         return known[name]
@@ -104,7 +104,7 @@ def find_method(name: str) -> MethodInfo:
 
 
 def list_methods() -> dict[str, MethodInfo]:
-    """All methods that can be had by name; those of other packages that cannot be loaded are left out."""
+    """All methods that are available by name; methods of other packages that cannot be loaded are left out."""
     found = METHODS | _OWN
     for point in entry_points(group=GROUP):
         with suppress(UsageError):
@@ -135,7 +135,7 @@ def describe_settings() -> str:
 
 
 def build_learner(encoder: Encoder, settings: Settings, images: int, classes: Tensor | None = None) -> Learner:
-    """The learner of ``settings.method`` for so many images; ``classes`` are theirs, for methods with labels."""
+    """The learner of ``settings.method`` for ``images`` images; ``classes``: their classes, for methods with labels."""
     assert settings.batch_size is not None
     if settings.batch_size < world():
         raise UsageError(

@@ -50,7 +50,7 @@ def parse_settings(assignments: list[str], method: str | None = None) -> dict[st
 
 
 def load_settings(saved: Mapping[str, Any]) -> Settings:
-    """Settings read back from a run's JSON; what the method does not have, as in older runs, is left out."""
+    """Settings read back from a run's JSON; settings that the method does not have, as in older runs, are left out."""
     kind = find_method(str(saved.get("method", Settings.method))).learner.settings_class
     return kind(**{name: value for name, value in saved.items() if name in setting_kinds(kind)})
 
@@ -63,7 +63,7 @@ def settings_for(start: Settings, method: str, **changes: Any) -> Settings:
 
 
 def _check_name(name: str, method: str) -> None:
-    """An error for a name that is no setting of the method, which says whose it is."""
+    """Raise an error for a name that is no setting of the method; it says which methods have that setting."""
     if has_setting(method, name) and name != "recipe":
         return
     owners = find_owners(name)

@@ -1,4 +1,4 @@
-"""SLADE: self-training with clusters as classes, believed as far as basis vectors agree (Duan et al., CVPR 2021)."""
+"""SLADE: self-training with clusters as classes, trusted as far as basis vectors agree (Duan et al., CVPR 2021)."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ MOMENTUM = 0.99
 MARGIN = 0.5
 """By how much the mean similarity of positive pairs should exceed that of negative ones."""
 TEMPERATURE = 0.1
-"""Scores of classes are divided by it, as embeddings have length 1."""
+"""Scores of classes are divided by this temperature, since embeddings have length 1."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class SladeSettings(ClusterSettings):
 
 
 def basis_similarity(embeddings: Tensor, basis: Tensor) -> Tensor:
-    """The similarity of rows by their scores with k basis vectors: n×n cosines, of n×d embeddings and k×d vectors."""
+    """The similarity of n×d embeddings by their scores with k×d basis vectors: n×n cosines."""
     scores = F.normalize(embeddings @ basis.T)
     return scores @ scores.T
 
@@ -69,9 +69,9 @@ def distribution_loss(moments: Tensor) -> Tensor:
 
 
 def sure_pairs(similarity: Tensor, within: Tensor, across: Tensor) -> tuple[Tensor, Tensor]:
-    """Masks of pairs as similar as the mean within clusters or more, and as the mean across them or less.
+    """Masks of pairs at least as similar as the mean within clusters, and of pairs at most as similar as across them.
 
-    Both are empty while the mean within is not the larger one.
+    Both are empty unless the mean within is the larger one.
 
     Example:
         >>> import torch
@@ -102,7 +102,7 @@ class Slade(LabeledLearner):
         self.criterion = metric_loss("multi-similarity", 0, settings.dim)
         self.basis = nn.Parameter(torch.zeros(int(classes.max()) + 1, settings.dim))
         self.moments: Tensor
-        """Of the similarity of pairs within and across clusters, mean and variance; 0 before they are known."""
+        """Mean and variance of the similarity of pairs within and across clusters; 0 before they are known."""
         self.register_buffer("moments", torch.zeros(2, 2))
 
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
@@ -134,7 +134,7 @@ class Slade(LabeledLearner):
 
     @torch.no_grad()
     def _begin(self, embeddings: Tensor, unknown: Tensor, generator: torch.Generator) -> None:
-        """Basis vectors from the means of classes, classes of unlabeled images from clusters."""
+        """Set the basis vectors to the means of classes, and the classes of unlabeled images to their clusters."""
         means = [embeddings[self.classes == number].mean(0) for number in range(len(self.basis))]
         self.basis.copy_(F.normalize(torch.stack(means)))
         _, clusters = kmeans(embeddings[unknown], min(self.clusters, len(unknown)), generator)
@@ -152,7 +152,7 @@ class Slade(LabeledLearner):
         return self.criterion.loss(f, None, pairs), distribution_loss(moments)
 
     def _follow(self, similarity: Tensor, pairs: Tensor) -> Tensor:
-        """The global moments, one step on, with the gradient of this batch's; where it has no pairs they stay."""
+        """The global moments after this batch, with its gradient; unchanged if the batch has no such pairs."""
         found = torch.stack([pair_moments(similarity, some) for some in pairs])
         known, seen = self.moments.any(1, keepdim=True), pairs.flatten(1).any(1, keepdim=True)
         moved = torch.where(known, torch.lerp(found.detach(), self.moments.to(found), MOMENTUM), found.detach())

@@ -24,7 +24,7 @@ from selftaught.recipes import MaybeCount, Positive, Settings, Within
 from selftaught.retrieval import choose_search
 
 WHITENED_ON = 20_000
-"""Images that whitening is fitted on at most, evenly spaced: more would not change it."""
+"""The most images that whitening is fitted on, evenly spaced: more would not change it."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,16 @@ class STMLSettings(Settings):
     include_self: bool = True
     """Let j = i take part in Eq. 2 (the authors' code) or not (the paper)."""
     group_views: bool = True
-    """Rows of one image are nearest to each other in Eq. 6 (the authors' code), or only if they are (the paper)."""
+    """Count rows of one image as nearest to each other in Eq. 6 (the authors' code), or by distance (the paper)."""
     center: bool = False
-    """Take the mean of the batch off the teacher's embeddings before they are compared (ours; docs/best.md)."""
+    """Subtract the mean of the batch from the teacher's embeddings before comparing them (ours; docs/best.md)."""
     batches: Literal["neighbors", "whitened", "random"] = "neighbors"
-    """Batches of queries with their nearest neighbors (step 1), or with those that center and whole image have together
-    when half-whitened (ours; docs/best.md), or drawn at random (the paper's ablation)."""
+    """Batches of queries with their nearest neighbors (step 1); with the neighbors by center and whole image together,
+    half-whitened (ours; docs/best.md); or drawn at random (the paper's ablation)."""
     similarity: Similarity = "contextualized"
-    """What is learned from: Eq. 10, or only one of the two that it is the mean of (the paper's ablation)."""
+    """The soft labels: Eq. 10, or only one of the two similarities whose mean it is (the paper's ablation)."""
     distill: bool = True
-    """Whether f also learns from g (Eq. 2), or not (the paper's ablation)."""
+    """Let f also learn from g (Eq. 2), or not (the paper's ablation)."""
     relaxed: bool = True
     """Soft labels in Eq. 1, or labels rounded to 0 and 1 (the paper's ablation)."""
 
@@ -73,7 +73,7 @@ class STML(Learner):
         self.neighbors = settings.neighbors
         self.center = settings.center
         self.kind_of_batches = settings.batches
-        if settings.batches == "whitened" and settings.train == "all":  # heads are given no features of centers
+        if settings.batches == "whitened" and settings.train == "all":  # heads get no features of centers
             self.more_views = ("center",)
         self.dim = settings.dim
         self.kind_of_search = settings.search
@@ -113,7 +113,7 @@ class STML(Learner):
         every = -(-len(embeddings) // WHITENED_ON)
         try:
             return F.normalize(whitened_layer(embeddings[::every], self.dim)(embeddings))
-        except ValueError:  # all are equal, or not finite, of which the loop tells
+        except ValueError:  # all are equal, or not finite, which the loop reports
             return embeddings[:, : self.dim]
 
     def embed(self, images: Tensor) -> dict[str, Tensor]:
@@ -129,7 +129,7 @@ class STML(Learner):
         return dict(zip(self.loss_names, self.criterion(**embeddings, ids=ids), strict=True))
 
     def start_from(self, network: Mapping[str, Tensor]) -> None:
-        """Student and teacher both begin as that network."""
+        """Let student and teacher both start as copies of a network."""
         self.network.load_state_dict(network)
         self.teacher.load_state_dict({name: network[name] for name in self.teacher.state_dict()})
 
@@ -148,7 +148,7 @@ class STML(Learner):
 
     def _update_teacher(self) -> None:
         """Step 4."""
-        if self._average is None:  # only now are the parameters where they will stay
+        if self._average is None:  # before now, the parameters may still be moved
             self._average = MovingAverage(self.teacher, self.network, self.momentum)
         self._average.update()
 

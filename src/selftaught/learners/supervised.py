@@ -13,7 +13,7 @@ from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
 from selftaught.recipes import MaybeCount, Settings
 
 PROXY_RATE = 100
-"""How much faster proxies learn than heads, as in the published Proxy-Anchor."""
+"""The learning rate of proxies divided by that of heads, as in the published Proxy-Anchor."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Supervised(LabeledLearner):
     """One loss on labeled images, in class-balanced batches.
 
     With ``both_heads`` the loss is also applied to g: the mean over both heads, which makes a start for STML.
-    The embeddings are of length 1, as all three losses want them.
+    The embeddings have length 1, as all three losses expect.
     """
 
     settings_class = SupervisedSettings
@@ -73,9 +73,9 @@ class MetricLoss(nn.Module):
 
 
 def metric_loss(name: str, classes: int, dim: int, beta: float = 50) -> MetricLoss:
-    """A loss by name: as published, but for the contrastive one, whose margin of 0.5 is ours.
+    """A loss by name, as published, except that the margin of 0.5 of the contrastive loss is ours.
 
-    ``beta`` is of the multi-similarity loss.
+    ``beta`` belongs to the multi-similarity loss.
     """
     try:
         from pytorch_metric_learning import losses, miners

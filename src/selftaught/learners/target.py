@@ -13,14 +13,14 @@ from selftaught.recipes import Fraction, Settings
 
 @dataclass(frozen=True)
 class TargetSettings(Settings):
-    """The settings of a method with such a network."""
+    """The settings of a method with a target network."""
 
     momentum: Fraction = 0.999
     """m of the moving average."""
 
 
 class Target(nn.Module):
-    """A copy of a network that follows it: in eval mode unless its learner says otherwise, reached by no gradient."""
+    """A copy of a network that follows it: in eval mode unless its learner says otherwise, and without gradient."""
 
     def __init__(self, leader: EmbeddingNetwork, momentum: float) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Target(nn.Module):
 
     def follow(self, leader: EmbeddingNetwork) -> None:
         """θ ← m θ + (1 - m) θ of the leader."""
-        if self._average is None:  # only now are the parameters where they will stay
+        if self._average is None:  # before now, the parameters may still be moved
             self._average = MovingAverage(self.network, leader, self.momentum)
         self._average.update()
 

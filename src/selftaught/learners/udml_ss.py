@@ -18,9 +18,9 @@ from selftaught.recipes import Within
 
 TURNS = 4
 WIDTH = 512
-"""Of the hidden layer that tells turns apart."""
+"""The width of the hidden layer that tells turns apart."""
 BETA = 40
-"""β of its multi-similarity loss; the paper of that loss has 50."""
+"""β of its multi-similarity loss; the paper of that loss uses 50."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class UDMLSettings(ClusterSettings):
     """The settings of UDML-SS: the defaults are those published."""
 
     rotation_weight: Annotated[float, Within(0)] = 0.1
-    """η, the weight of telling by which quarter turn a view was rotated; 0 leaves that task out."""
+    """η, the weight of predicting by how many quarter turns a view was rotated; 0 leaves that task out."""
 
 
 def turn_views(views: Tensor, first: int = 0) -> Tensor:
-    """n×3×S×S views, each turned by as many quarters as its position in the batch, which begins at ``first``, modulo 4.
+    """n×3×S×S views; the i-th is rotated by (``first`` + i) mod 4 quarter turns.
 
-    Finished views are turned. Flipped only after that, a quarter turn and three quarters could not be told apart.
+    Views are flipped before this: flipped after it, a quarter turn and three quarters could not be told apart.
 
     Example:
         >>> import torch
@@ -73,7 +73,7 @@ class UDMLSS(Learner):
             self.rotation = nn.Sequential(*layers)
         self.labels: Tensor
         self.centers: Tensor
-        """All 0 before the first clustering."""
+        """The centers; all 0 before the first clustering."""
         self.register_buffer("labels", torch.zeros(images, dtype=torch.long))
         self.register_buffer("centers", torch.zeros(self.clusters, settings.dim))
 

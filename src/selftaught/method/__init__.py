@@ -1,4 +1,4 @@
-"""STML, one file per step of the paper. Knows nothing of files, loops or devices."""
+"""STML, one file per step of the paper, independent of files, loops and devices."""
 
 from selftaught.method.batches import (
     NeighborBatchSampler,

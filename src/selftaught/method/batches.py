@@ -68,7 +68,7 @@ def class_batches(
         batch_size: images in a batch, a multiple of ``per_class``.
         per_class: images of one class in a batch. A class with fewer gives some of them again.
         generator: a CPU generator; its state alone decides the draw.
-        steps: so many batches, by default n // batch_size.
+        steps: the number of batches, by default n // batch_size.
 
     Returns:
         steps×batch_size image indices. A class comes twice in a batch only if there are too few of them.
@@ -96,7 +96,7 @@ def class_batches(
 
 
 def draw(members: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """So many of the members in random order, the same again if there are too few."""
+    """``count`` of the members in random order; they repeat if there are too few."""
     order = members[torch.randperm(len(members), generator=generator)]
     return order.repeat(-(-count // len(order)))[:count]
 

@@ -26,7 +26,7 @@ class _Distances(torch.autograd.Function):
         norms = z.square().sum(1)
         scale = norms[:, None] + norms
         squared = torch.addmm(scale, z, z.T, alpha=-2)
-        # Below this, what is left of the difference is rounding.
+        # Below this, the difference is only rounding.
         apart = (squared > 16 * torch.finfo(z.dtype).eps * scale).fill_diagonal_(False)
         distances = squared.clamp(min=0).sqrt() * apart
         ctx.save_for_backward(z, distances)
@@ -38,7 +38,7 @@ class _Distances(torch.autograd.Function):
         z, distances = ctx.saved_tensors
         with torch.autocast(gradient.device.type, enabled=False):
             force = (gradient / distances).masked_fill(distances == 0, 0)
-            force = force + force.T  # a pair pulls at both its rows
+            force = force + force.T  # a pair pulls on both its rows
             return force.sum(1, keepdim=True) * z - force @ z  # type: ignore[no-any-return]
 
 
@@ -46,7 +46,7 @@ class _Distances(torch.autograd.Function):
 def relative_distances(embeddings: Tensor) -> Tensor:
     """d_ij = ‖z_i - z_j‖ over the mean of row i, the zero diagonal included; gradient flows through the mean.
 
-    Finite, with a finite gradient, also where rows coincide: such a pair has distance 0 and gradient 0.
+    Finite, with a finite gradient, even if rows coincide: such a pair has distance 0 and gradient 0.
     """
     distances = _Distances.apply(embeddings)
     mean = distances.mean(1, keepdim=True)
@@ -110,7 +110,7 @@ class STMLLoss(nn.Module):
         similarity: the soft labels: Eq. 10, or only one of its halves (the paper's ablation).
         distill: leave out L_KL if false (the paper's ablation).
         relaxed: if false, the soft labels are rounded to 0 or 1, which leaves the conventional contrastive loss (the
-            paper's ablation; it does not say where to cut, we do at one half).
+            paper's ablation; it does not name the threshold, ours is one half).
 
     The defaults are the authors' code; the paper's text is ``reduction="samples", include_self=False,
     group_views=False``.
@@ -190,6 +190,6 @@ def _contrastive(d: Tensor, weights: Tensor, delta: float, reduction: Reduction)
 def _distillation(d_f: Tensor, d_g: Tensor, include_self: bool) -> Tensor:
     if not include_self:
         diagonal = torch.eye(len(d_f), dtype=torch.bool, device=d_f.device)
-        # Large enough to leave the softmax without weight on it, finite so that 0 · log stays 0.
+        # So large that the softmax gives it no weight, but finite so that 0 · log stays 0.
         d_f, d_g = d_f.masked_fill(diagonal, 1e4), d_g.masked_fill(diagonal, 1e4)
     return F.kl_div((-d_f).log_softmax(1), (-d_g).log_softmax(1), log_target=True, reduction="batchmean")

@@ -1,4 +1,4 @@
-"""Similarity and losses need float32 or better, also inside somebody's autocast."""
+"""Similarity and losses in float32 or better, even inside a caller's autocast."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 def in_full_precision(function: Callable[Concatenate[Tensor, P], R]) -> Callable[Concatenate[Tensor, P], R]:
-    """Run with autocast off and the first argument in float32 (float64 stays)."""
+    """The function with autocast off and the first argument in float32 (float64 stays)."""
 
     @wraps(function)
     def run(x: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -91,6 +91,6 @@ def contextual_from_pairwise(similarity: Tensor, k: int, ids: Tensor | None = No
     reciprocal = within * within.T  # Eq. 6, as the indicator matrix V
     size = reciprocal.sum(1, keepdim=True).clamp(min=1)
     overlap = (reciprocal @ reciprocal) * reciprocal / size  # Eq. 7; V is symmetric
-    # Eq. 8, banker's rounding: the mean of the rows of the nearest, without a copy of each.
+    # Eq. 8, with banker's rounding: the mean of the rows of the nearest, without copying them.
     expanded = F.embedding_bag(neighbors[:, : max(1, round(k / 2))], overlap, mode="mean")
     return (expanded + expanded.T) / 2  # Eq. 9

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 class MovingAverage:
     """θ_t ← m θ_t + (1 - m) θ_s over parameters and floating buffers; integer buffers are copied.
 
-    The teacher's names must all be found in the student; what the student has beyond them is left out.
+    The student must have all of the teacher's names; its further names are left out.
 
     Example:
         >>> import torch
