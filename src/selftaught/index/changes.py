@@ -28,7 +28,7 @@ RECALL_SAMPLE, RECALL_AT = 200, 10
 
 @dataclass(frozen=True)
 class Change:
-    """What was done to an index, and which images could not be read."""
+    """The number of images written and removed, and the images that could not be read."""
 
     written: int = 0
     removed: int = 0
@@ -52,7 +52,7 @@ def sync_images(
     allow_skipped: bool = False,
     quiet: bool = False,
 ) -> Change:
-    """Make the index hold just what a folder holds (without one: each folder it was made of); others stay."""
+    """Make the index match a folder (by default each folder it was made from); images elsewhere stay."""
     reporter = Reporter(quiet)
     sources = [source] if source is not None else index.roots()
     folders = [open_images(place, "all") for place in sources]  # a missing folder changes nothing
@@ -87,7 +87,7 @@ def _add(index: Index, images: ImageFolder, allow_skipped: bool, reporter: Repor
     paths = _paths(images)
     known = index.table.column("path", "size", "changed").to_pydict()
     states = dict(zip(map(as_path, known["path"]), zip(known["size"], known["changed"], strict=True), strict=True))
-    current = [_identity(images.path(i)) for i in range(len(images))]  # before they are read: a change comes after
+    current = [_identity(images.path(i)) for i in range(len(images))]  # before reading: later changes are noticed
     new = [i for i, path in enumerate(paths) if states.get(path) != current[i]]
     if len(new) < len(images):
         reporter.say(f"{len(images) - len(new)} of {len(images)} images are in the index already")
@@ -122,7 +122,7 @@ def _add(index: Index, images: ImageFolder, allow_skipped: bool, reporter: Repor
 
 
 class _Writer:
-    """Rows on their way to the table: written every few seconds, while thumbnails are made beside the embedding."""
+    """Writes rows to the table every few seconds; thumbnails are made while images are embedded."""
 
     def __init__(self, index: Index) -> None:
         self._table = index.table
@@ -132,7 +132,7 @@ class _Writer:
         self._saved = time.monotonic()
 
     def add(self, images: Sequence[tuple[str, str, tuple[int, int], str]], vectors: Tensor) -> None:
-        """A batch: (path as it is kept, folder, identity, what is read) and the vector of each."""
+        """Add a batch: (stored path, folder, identity, path to read) and the vector of each image."""
         for path, root, state, place in images:
             self._rows.append((path, root, state, self._pool.submit(thumbnail, place)))
         self._vectors.append(vectors)
@@ -151,7 +151,7 @@ class _Writer:
 
 
 def _finish(index: Index, change: Change, reporter: Reporter) -> Change:
-    """Leave a changed index tidy, with its scale of distances, and say how well an approximate search does."""
+    """Tidy a changed index, write its scale of distances, and print the recall of an approximate search."""
     if change.written or change.removed:
         built = index.table.tidy()
         write_scale(index.table)

@@ -24,13 +24,13 @@ class Hit:
     path: Path
     distance: float
     closer_than: float | None
-    """The fraction of the collection's own neighbors that are further apart than it is from the query."""
+    """The fraction of neighbors within the collection that are further apart than this image and the query."""
 
 
 class Index:
     """A collection of images that stays open, with its model: ``index.search(images, k)``.
 
-    What other processes write into the index is seen by the next search.
+    The next search sees what other processes have written into the index.
     """
 
     def __init__(self, table: Table, embedder: Embedder) -> None:
@@ -58,7 +58,7 @@ class Index:
 
         Args:
             images: paths, Pillow images or arrays.
-            exact: look at every vector, also where the index is large enough for an approximate search.
+            exact: compare every vector, even if the index is large enough for an approximate search.
             root: where the photos are now, if they have moved.
         """
         return self.search_vectors(self.embedder.encode(images), k, exact=exact, root=root)
@@ -72,14 +72,14 @@ class Index:
         self.table.refresh()
         try:
             found = self.table.nearest(vectors, k, exact=exact)
-        except SelftaughtError:  # its files were just replaced by another process
+        except SelftaughtError:  # another process has just replaced its files
             self.table.refresh()
             found = self.table.nearest(vectors, k, exact=exact)
         scale = self.scale()
         return [[Hit(locate(p, r, root), d, scale.closer_than(d)) for p, r, d in near] for near in found]
 
     def check_model(self, embedder: Embedder) -> None:
-        """An error unless the index holds this very model's vectors."""
+        """Raise an error unless the index holds this very model's vectors."""
         if self.table.about.model != embedder.identity:
             raise UsageError(
                 f"the index {printable(self.folder)} holds vectors of another model, or of another --size, --mirror, "
@@ -88,7 +88,7 @@ class Index:
             )
 
     def scale(self) -> Scale:
-        """Where a distance lies among those between neighbors of the index."""
+        """The scale that ranks a distance among those between neighbors of the index."""
         if self._scale is None or self._scale[0] != self.table.version:
             self._scale = self.table.version, scale_of_table(self.table)
         return self._scale[1]
@@ -120,7 +120,7 @@ def open_index(folder: str | os.PathLike[str], device: str = "auto", *, embedder
 
 
 def make_index(folder: str | os.PathLike[str], embedder: Embedder) -> Index:
-    """The index in a folder, an empty one if there is none; an error if it is of another model."""
+    """The index in a folder, made empty if there is none; raises an error if it is of another model."""
     place = Path(folder)
     if exists(place):
         table = read(place)
@@ -135,7 +135,7 @@ def make_index(folder: str | os.PathLike[str], embedder: Embedder) -> Index:
 
 
 def locate(path: str, root: str, moved: Path | None = None) -> Path:
-    """Where an image is: at its path, or in the folder that its folder has moved to."""
+    """The place of an image: its path, or the same place in ``moved``, the new folder of the photos."""
     if moved is None:
         return Path(path)
     there = moved / os.path.relpath(path, root)
@@ -143,5 +143,5 @@ def locate(path: str, root: str, moved: Path | None = None) -> Path:
 
 
 def _is_begun(folder: Path) -> bool:
-    """Whether all there is in a folder is what making an index leaves when it is killed at once."""
+    """Whether a folder holds nothing but the traces of an index whose making was killed early."""
     return folder.is_dir() and {entry.name for entry in folder.iterdir()} <= {"images.lance", ".lock"}

@@ -1,4 +1,4 @@
-"""An index copied to a Qdrant server, for those who outgrow one machine."""
+"""Copies of an index on a Qdrant server, for collections that outgrow one machine."""
 
 import os
 import uuid
@@ -17,7 +17,7 @@ BATCH = 256
 
 @dataclass(frozen=True)
 class Target:
-    """Where a collection is."""
+    """The server and the name of a collection."""
 
     url: str
     collection: str
@@ -41,7 +41,7 @@ def parse_target(text: str) -> Target:
 
 
 def push_index(index: Index, target: Target, advance: Callable[[int], None] = lambda _: None) -> int:
-    """Make a collection hold just what the index holds; returns how many images that is.
+    """Make a collection hold exactly what the index holds; returns the number of images.
 
     Each point has the image's path, its folder and the model's identity; a key is taken from QDRANT_API_KEY.
     """
@@ -50,7 +50,7 @@ def push_index(index: Index, target: Target, advance: Callable[[int], None] = la
         return _push(client, index, target.collection, advance)
     except SelftaughtError:
         raise
-    except Exception as error:  # of the transport, the server or the client's checks, which share no class
+    except Exception as error:  # errors of transport, server and client share no class
         reason = " ".join(str(error).split())[:200]
         raise SelftaughtError(f"cannot push to {printable(target.url)}: {reason}; give the command again") from None
     finally:

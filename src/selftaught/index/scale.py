@@ -1,4 +1,4 @@
-"""A scale for distances: where one lies among those between the neighbors of a collection."""
+"""A scale for distances: how a distance ranks among those between the neighbors of a collection."""
 
 import json
 from bisect import bisect_right
@@ -16,7 +16,7 @@ from selftaught.retrieval import nearest
 
 FILE = "neighbors.json"
 SAMPLE, NEIGHBORS = 300, 10
-"""Images whose neighbors are looked at, and how many neighbors of each."""
+"""The number of images whose neighbors make the scale, and the number of neighbors of each."""
 QUANTILES = 1001
 
 
@@ -39,7 +39,7 @@ class Scale:
 
 
 def scale_of(vectors: Tensor) -> Scale:
-    """The scale of a collection whose vectors (n×d) are at hand."""
+    """The scale of a collection, from its vectors (n×d)."""
     if len(vectors) < 2:
         return Scale([])
     some = torch.tensor(spaced(len(vectors), SAMPLE))

@@ -22,16 +22,16 @@ from selftaught.errors import SelftaughtError, UsageError, printable
 NAME = "images"
 FORMAT = 1
 APPROXIMATE_FROM = 200_000
-"""Images from which on neighbors are found through an IVF_RQ index instead of by looking at every vector."""
+"""From this many images on, neighbors are found by an IVF_RQ index instead of comparing every vector."""
 PROBED, REFINED = 32, 10
-"""Partitions that are looked through for a query, and how many times k rows have their distance computed exactly."""
+"""Partitions that are searched for a query, and how many times k rows get an exact distance."""
 ROWS_AT_ONCE = 1000
 NO_TEXT = re.compile(r"\\udc([89a-f][0-9a-f])")
 
 
 @dataclass(frozen=True)
 class About:
-    """What is true of all vectors of an index."""
+    """Properties of all vectors of an index."""
 
     model: str
     """The identity of the model that made them."""
@@ -42,7 +42,7 @@ class About:
 
 @dataclass(frozen=True)
 class Row:
-    """One image: its absolute path, the folder it was found in, what tells whether it has changed, and a small JPEG."""
+    """One image: its absolute path, its source folder, size and time of change of the file, and a small JPEG."""
 
     path: str
     root: str
@@ -52,7 +52,7 @@ class Row:
 
 
 class Table:
-    """The rows of an index. Every change is whole or not there at all, whatever ends the process."""
+    """The rows of an index. A change is written completely or not at all, even if the process is killed."""
 
     def __init__(self, folder: Path, table: Any, about: About) -> None:
         self.folder, self._table, self.about = folder, table, about
@@ -63,11 +63,11 @@ class Table:
 
     @property
     def version(self) -> int:
-        """A number that every change makes larger."""
+        """A number that every change increases."""
         return int(self._table.version)
 
     def refresh(self) -> None:
-        """See what other processes have written."""
+        """Read what other processes have written."""
         with _in_words(self.folder):
             self._table.checkout_latest()
 
@@ -90,7 +90,7 @@ class Table:
                 self._table.delete(f"path IN ({names})")
 
     def column(self, *names: str) -> pa.Table:
-        """Some columns of all rows, in one order for as long as nothing changes."""
+        """Some columns of all rows, in an order that stays the same while nothing changes."""
         with _in_words(self.folder):
             found = self._table.search().select(list(names)).to_arrow()
         return found if isinstance(found, pa.Table) else pa.table(found)
@@ -135,12 +135,12 @@ class Table:
         return bool(self._table.list_indices())
 
     def tidy(self) -> bool:
-        """Join small files, drop old versions, and build an IVF_RQ index if it is time for one; True if it was."""
+        """Join small files, drop old versions, and build an IVF_RQ index if one is due; returns whether it was."""
         from lancedb.index import IvfRq
 
         build = len(self) >= APPROXIMATE_FROM and not self.is_approximate
         with _in_words(self.folder), warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that readers of old versions fail: ours read the newest
+            warnings.simplefilter("ignore", UserWarning)  # it warns readers of old versions; ours read the newest
             if build:
                 self._table.create_index("vector", config=IvfRq(distance_type="l2"))
             self._table.optimize(cleanup_older_than=timedelta(0))
@@ -159,7 +159,7 @@ def exists(folder: Path) -> bool:
 def create(folder: Path, about: About) -> Table:
     """An empty table."""
     with _in_words(folder):
-        if not exists(folder):  # what a kill may have left
+        if not exists(folder):  # the rest of a killed process
             shutil.rmtree(folder / f"{NAME}.lance", ignore_errors=True)
         return Table(folder, _connect(folder).create_table(NAME, schema=_schema(about)), about)
 
@@ -178,7 +178,7 @@ def read(folder: Path) -> Table:
 
 
 def as_text(path: str) -> str:
-    """A path as the database can hold it, which is Unicode only.
+    """A path as valid Unicode, which the database needs.
 
     Example:
         >>> as_path(as_text("caf\\udce9.jpg")) == "caf\\udce9.jpg"
@@ -207,7 +207,7 @@ def _connect(folder: Path) -> Any:
         import lancedb
     except ImportError:
         raise UsageError("an index needs LanceDB: pip install 'selftaught[index]'") from None
-    # Processes that read images are forked while no call is under way, and never use the database.
+    # Processes that read images are forked between calls, and never use the database.
     warnings.filterwarnings("ignore", "lancedb fork support", RuntimeWarning)
     return lancedb.connect(folder)
 
@@ -226,7 +226,7 @@ def _schema(about: About) -> pa.Schema:
 
 @contextmanager
 def _in_words(folder: Path) -> Iterator[None]:
-    """What the database raises, as one sentence."""
+    """Turn errors of the database into one sentence."""
     try:
         yield
     except SelftaughtError:

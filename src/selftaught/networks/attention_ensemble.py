@@ -9,19 +9,19 @@ from selftaught.networks.googlenet import GoogLeNet
 from selftaught.networks.small import SmallNetwork
 
 ENSEMBLE = "_abe"
-"""How the names of such backbones end."""
+"""The end of the names of these backbones."""
 LEARNERS = 8
 
 
 class AttentionEnsemble(nn.Module):
     """Images n×3×H×W to the features of all learners side by side, n×(learners × F), each averaged over its map.
 
-    The first layers are shared. For each learner a mask is put on what they give: of one network of attention for all,
-    and a layer of its own. The last layers see the maps of all learners as one batch.
+    The first layers are shared. For each learner their output is multiplied by a mask, which comes from an attention
+    network shared by all and a layer of its own. The last layers see the maps of all learners as one batch.
     """
 
     def __init__(self, first: nn.Module, attention: nn.Module, last: nn.Module, channels: int, width: int) -> None:
-        """``channels``: of what ``first`` gives; ``width``: of what ``attention`` makes of it, at the same size."""
+        """``channels``, ``width``: the channels of the outputs of ``first`` and ``attention``, which have one size."""
         super().__init__()
         self.first, self.attention, self.last = first, attention, last
         self.masks = nn.ModuleList(nn.Conv2d(width, channels, 1) for _ in range(LEARNERS))
@@ -40,7 +40,7 @@ class AttentionEnsemble(nn.Module):
 
 
 def attention_ensemble(network: nn.Module) -> AttentionEnsemble:
-    """An ensemble with the weights of a network, which it takes over.
+    """An ensemble that takes over the layers and weights of a network.
 
     As published, GoogLeNet is shared up to its third pool, and the attention is a copy of its blocks 4a to 4e.
     """

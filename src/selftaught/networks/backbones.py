@@ -57,7 +57,7 @@ PUBLISHED = {
 
 @dataclass(frozen=True)
 class Backbone:
-    """A network from images to a feature map or vector, and what it needs to be used rightly."""
+    """A network from images to a feature map or vector, and what is needed to use it correctly."""
 
     name: str
     module: nn.Module
@@ -91,7 +91,7 @@ def build_backbone(name: str = "auto", weights: str = "auto") -> Backbone:
             "package.module:function", which is imported and called. "googlenet_abe" and "small_abe" are
             ensembles of learners around these networks, for the method ABE.
         weights: "auto" (pretrained; downloaded, or from ``selftaught[offline]`` where no hub can be reached),
-            "none", the path of a safetensors, PyTorch or .npz file, or a run folder, whose backbone "auto" then is.
+            "none", the path of a safetensors, PyTorch or .npz file, or a run folder; "auto" then means its backbone.
 
     Example:
         >>> build_backbone("googlenet", weights="none").preprocessing.channels
@@ -172,7 +172,7 @@ def _of_model(name: str, about: Mapping[str, Any], path: Path, reason: str) -> B
     except (TypeError, ValueError) as error:
         raise SelftaughtError(f"{printable(path.parent)} does not describe a model: {printable(error)}") from None
     inside = backbone_part(state)
-    if not inside:  # as timm names them, in a folder to share
+    if not inside:  # the names of timm, in a folder to share
         return _loaded(backbone, state, path, reason)
     load_named(backbone.module, inside, path, own)
     return replace(backbone, pretrained=True, reason=reason)
@@ -213,7 +213,7 @@ def _pretrained_timm(name: str) -> Backbone:
         raise SelftaughtError(f"{problem}: {ways}, or pass --weights FILE, or train from scratch with --weights none")
     backbone = _timm(OFFLINE_BACKBONE, False, f"{problem}, so ImageNet weights from selftaught[offline] are used")
     assert isinstance(backbone.module, TimmBackbone)
-    classifier = 2  # weight and bias, which come last
+    classifier = 2  # its weight and bias come last
     load_in_order(backbone.module.model, dict(list(read_state(file).items())[:-classifier]))
     # The weights were made for pixels (x − 127) / 128.
     preprocessing = replace(backbone.preprocessing, mean=(127, 127, 127), std=(128, 128, 128), value_range=255)
@@ -231,7 +231,7 @@ def weights_on_disk(name: str) -> bool:
 
 @cache
 def weights_at_hand(name: str) -> bool:
-    """Whether the pretrained weights of one of timm's networks can be had: on this disk, or from the model hub."""
+    """Whether the pretrained weights of a timm network are available: on this disk, or from the model hub."""
     return weights_on_disk(name) or hub_reachable()
 
 

@@ -18,9 +18,9 @@ KNOWN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, Batch
 
 
 def with_global_batch_norm(module: nn.Module) -> nn.Module:
-    """The module with every batch norm in it over all processes; parameters, buffers and their names are the same.
+    """The module with every batch norm in it over all processes; parameters, buffers and their names stay the same.
 
-    A layer in eval mode, as a frozen one always is, works as before. In a single process nothing is changed.
+    A layer in eval mode, which includes frozen ones, works as before. In a single process nothing changes.
     """
     if world() == 1:
         return module
@@ -62,7 +62,7 @@ class GlobalBatchNorm(_BatchNorm):
 
     @torch.no_grad()
     def track(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
-        """Follow the statistics of one batch."""
+        """Update the running statistics with those of one batch."""
         if not self.training or self.running_mean is None or self.running_var is None:
             return
         assert self.num_batches_tracked is not None
@@ -79,12 +79,12 @@ def _over_all_processes(layer: GlobalBatchNorm, x: Tensor) -> Tensor:
     return y  # type: ignore[no-any-return]
 
 
-# A compiled network is left here, where processes wait for each other, and entered again.
+# Not compiled, because processes wait for each other here.
 _normalized: Callable[[GlobalBatchNorm, Tensor], Tensor] = torch.compiler.disable(_over_all_processes)
 
 
 class _Normalize(torch.autograd.Function):
-    """x → normalized x, and the mean, variance and number of what each channel holds on all processes."""
+    """x → normalized x, and the mean, variance and number of values of each channel in all processes."""
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""Backbones that a function of one's own builds, named by where it is imported from: ``package.module:function``."""
+"""Backbones that a user's function builds, named by where it is imported from: ``package.module:function``."""
 
 import importlib
 import re
@@ -16,14 +16,14 @@ NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 def is_factory(name: str) -> bool:
-    """Whether a backbone's name is that of a function to import."""
+    """Whether a backbone's name names a function to import."""
     return NAME.fullmatch(name) is not None
 
 
 def call_factory(name: str) -> tuple[nn.Module, Preprocessing]:
-    """What the function gives: a module from normalized images to a feature map or vector, and what that expects.
+    """The result of the function: a module from normalized images to a feature map or vector, and its preprocessing.
 
-    It is looked for in installed packages first, then in the folder that one is in.
+    The function is looked for in installed packages first, then in the working directory.
     """
     module, _, function = name.partition(":")
     here = str(Path.cwd())
@@ -50,6 +50,6 @@ def call_factory(name: str) -> tuple[nn.Module, Preprocessing]:
 def _try(problem: str, name: str, work: Any) -> Any:
     try:
         return work()
-    except Exception as error:  # the code of others may raise anything
+    except Exception as error:  # a user's code may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise UsageError(f"the backbone {name!r} cannot be built: {problem} ({printable(reason)})") from None

@@ -1,4 +1,4 @@
-"""GoogLeNet as Caffe has it: Inception-v1 without batch norm."""
+"""GoogLeNet as in Caffe: Inception-v1 without batch norm."""
 
 import re
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ CLASSIFIER = re.compile(r"loss[123][/._]")
 
 
 def from_caffe(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Caffe's names of layers and blobs, however they are joined, as those of :class:`GoogLeNet`.
+    """Weights under the names of :class:`GoogLeNet`, from Caffe's names of layers and blobs in any spelling.
 
     Biases become vectors, and the three classifiers are left out. Names that are not Caffe's stay as they are.
 

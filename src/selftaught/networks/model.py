@@ -44,14 +44,14 @@ class Encoder(nn.Module):
         self.features = self._probe()
 
     def forward(self, images: Tensor) -> Tensor:
-        """uint8 n×3×H×W → n×features. Features n×features are handed on as they are."""
+        """uint8 n×3×H×W → n×features. Inputs n×features are returned unchanged."""
         if images.ndim == 2:
             return full_precision(images)
         return pool(self.feature_map(images), self.pooling)
 
     def feature_map(self, images: Tensor) -> Tensor:
-        """uint8 n×3×H×W → what the backbone gives, before pooling."""
-        x = self.preprocessing(images).contiguous(memory_format=torch.channels_last)  # faster, on CPU and GPU alike
+        """uint8 n×3×H×W → the output of the backbone, before pooling."""
+        x = self.preprocessing(images).contiguous(memory_format=torch.channels_last)  # faster on CPU and GPU
         return full_precision(self.backbone(x))
 
     def pooled_by(self, pooling: Pooling) -> "Encoder":
@@ -90,7 +90,7 @@ class Encoder(nn.Module):
 
 
 def pool(x: Tensor, pooling: Pooling) -> Tensor:
-    """n×C×H×W → n×C; vectors n×C are handed on as they are."""
+    """n×C×H×W → n×C; vectors n×C are returned unchanged."""
     if x.ndim == 2:
         return x
     return x.mean((2, 3)) if pooling == "avg" else x.mean((2, 3)) + x.amax((2, 3))
@@ -99,7 +99,7 @@ def pool(x: Tensor, pooling: Pooling) -> Tensor:
 class EmbeddingNetwork(nn.Module):
     """An encoder with heads side by side: student = f and g, teacher = g, finished model = f.
 
-    With ``normalize`` the embeddings are of length 1, as most methods but STML want them.
+    With ``normalize`` the embeddings have length 1, as most methods except STML need.
     """
 
     def __init__(self, encoder: Encoder, heads: Mapping[str, nn.Module], normalize: bool = False) -> None:
@@ -111,7 +111,7 @@ class EmbeddingNetwork(nn.Module):
     def forward(self, images: Tensor) -> dict[str, Tensor]:
         """uint8 RGB n×3×H×W → one n×d embedding per head."""
         features = self.encoder(images)
-        # Embeddings of similar images differ little: rounded to bfloat16 by autocast, they would differ by noise.
+        # Embeddings of similar images differ little: if autocast rounded them to bfloat16, noise would hide that.
         with torch.autocast(features.device.type, enabled=False):
             embeddings = {name: head(features) for name, head in self.heads.items()}
             return {name: F.normalize(z) for name, z in embeddings.items()} if self.normalize else embeddings
@@ -126,24 +126,24 @@ def linear_head(features: int, dim: int) -> nn.Linear:
 
 
 def mlp_head(features: int, dim: int) -> nn.Sequential:
-    """A head of two layers, as MoCo has it."""
+    """A head of two layers, as in MoCo."""
     return nn.Sequential(linear_head(features, features), nn.ReLU(), linear_head(features, dim))
 
 
 def projector_head(features: int, dim: int) -> nn.Sequential:
-    """A head of two layers with batch norm between them, as BYOL and mean shift have it."""
+    """A head of two layers with batch norm between them, as in BYOL and mean shift."""
     return batch_norm_mlp(features, 2 * features, dim)
 
 
 def batch_norm_mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    """Two linear layers, with batch norm and ReLU between. The first needs no bias: batch norm would take it away."""
+    """Two linear layers, with batch norm and ReLU between. The first needs no bias: batch norm would remove it."""
     first = nn.Linear(inputs, hidden, bias=False)
     nn.init.orthogonal_(first.weight)
     return nn.Sequential(first, nn.BatchNorm1d(hidden), nn.ReLU(), linear_head(hidden, outputs))
 
 
 class NormalizedParts(nn.Module):
-    """Parts of a vector, each given the length of its share in the whole."""
+    """Normalizes each part of a vector to the length of its share in the whole."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         super().__init__()
@@ -168,12 +168,12 @@ def part_sizes(dim: int) -> tuple[int, ...]:
 
 
 def boosted_head(features: int, dim: int) -> nn.Sequential:
-    """A linear head in three parts, each of its own length, as ABIER has it: large ones count for more."""
+    """A linear head in three parts of different lengths, as in ABIER: larger ones count more."""
     return nn.Sequential(linear_head(features, dim), NormalizedParts(part_sizes(dim)))
 
 
 class SharedLayer(nn.Module):
-    """One linear layer for each of the learners side by side; what it gives is of length 1."""
+    """One linear layer for each of the learners side by side; the output has length 1."""
 
     def __init__(self, features: int, dim: int) -> None:
         super().__init__()
@@ -184,7 +184,7 @@ class SharedLayer(nn.Module):
 
 
 def ensemble_head(features: int, dim: int) -> SharedLayer:
-    """A layer that all learners of an ensemble share, as ABE has it: a cosine is the mean of those of the learners."""
+    """A layer that all learners of an ensemble share, as in ABE: a cosine is the mean of the learners' cosines."""
     for name, size in (("features", features), ("dim", dim)):
         if size % LEARNERS:
             raise UsageError(f"{name} {size} cannot be shared by {LEARNERS} learners: give a multiple of {LEARNERS}")
@@ -192,7 +192,7 @@ def ensemble_head(features: int, dim: int) -> SharedLayer:
 
 
 def no_head(features: int, dim: int) -> nn.Identity:
-    """The pooled features themselves, as they come."""
+    """The pooled features themselves."""
     if features != dim:
         raise ValueError(f"{features} features are no {dim} dimensions")
     return nn.Identity()

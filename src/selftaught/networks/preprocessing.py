@@ -1,4 +1,4 @@
-"""What a backbone expects of its input; it travels with the model."""
+"""The input that a backbone expects; it is saved with the model."""
 
 import math
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Preprocessing:
         mean, std: per channel, in the order of ``channels``, in units of ``value_range``.
         channels: order of the color channels.
         value_range: the value of a white pixel before ``mean`` and ``std`` are applied (1 or 255).
-        resize: what the short side is resized to before a center crop of ``size``; by default ``size`` × 256/224.
+        resize: length of the short side before a center crop of ``size``; by default ``size`` × 256/224.
         fixed_size: the network takes no other input size than ``size`` (vision transformers).
         use_size: side of the center crop a finished model sees; by default ``size``. Random crops make things look
             larger than they are, so a network trained with them does better at a larger size.
@@ -46,7 +46,7 @@ class Preprocessing:
             raise ValueError(f"preprocessing needs sizes of at least 1 and three means and nonzero stds: {self}")
         if self.channels not in ("RGB", "BGR"):
             raise ValueError(f'channels must be "RGB" or "BGR", but are {self.channels!r}')
-        # Frozen, and read back from JSON as lists.
+        # The fields are frozen, and lists when read back from JSON.
         object.__setattr__(self, "mean", tuple(map(float, self.mean)))
         object.__setattr__(self, "std", tuple(map(float, self.std)))
         object.__setattr__(self, "resize", self.resize or round(self.size * 256 / 224))
@@ -58,19 +58,19 @@ class Preprocessing:
 
     @property
     def squash(self) -> int:
-        """Side of the squashed whole image that neighbors for batches are found with."""
+        """Side of the squashed whole image by which neighbors for batches are found."""
         return self.size if self.fixed_size else self.resize
 
     @property
     def use_resize(self) -> int:
-        """What the short side is resized to before the center crop of ``use_size``."""
+        """Length of the short side before the center crop of ``use_size``."""
         return max(1, round(self.resize * self.use_size / self.size))
 
     def __call__(self, images: Tensor) -> Tensor:
         """uint8 RGB n×3×H×W → normalized float32, on the images' device."""
         order = range(3) if self.channels == "RGB" else (2, 1, 0)
         scale = self.value_range / 255
-        # Channel by channel with plain numbers: small tensors of them would make the host wait for a GPU.
+        # Channel by channel with plain numbers: copying small tensors would make the host wait for a GPU.
         planes = [
             (images[:, c].float() * scale - mean) / std for c, mean, std in zip(order, self.mean, self.std, strict=True)
         ]

@@ -1,4 +1,4 @@
-"""A small convolutional network to train from scratch on a CPU: the demo's."""
+"""A small convolutional network to train from scratch on a CPU, used by the demo."""
 
 from itertools import pairwise
 

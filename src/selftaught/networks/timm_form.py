@@ -1,4 +1,4 @@
-"""The same network as a plain timm model, where it is one: pooling, then at most one linear layer."""
+"""A network as a plain timm model, if it has that form: pooling, then at most one linear layer."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +11,10 @@ from selftaught.networks.backbones import TimmBackbone
 from selftaught.networks.model import EmbeddingNetwork
 
 OWN = "encoder."
-"""How names of a network's own tensors begin, unlike timm's."""
+"""The start of the names of a network's own tensors, which differ from timm's."""
 BACKBONE = "encoder.backbone.model."
 TOLERANCE = 1e-4
-"""Differences of vectors, as a part of their length, that rounding explains."""
+"""The largest difference of vectors, relative to their length, that rounding explains."""
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,15 @@ class TimmForm:
     architecture: str
     model_args: dict[str, Any]
     classifier: str
-    """The name of the last layer; it has as many outputs as the embedding, or there is none and they are features."""
+    """timm's name of the last layer, which gives the embedding; without a head there is no such layer."""
     dim: int
     state: dict[str, Tensor]
     difference: float
-    """From the network's own vectors, given the same pixels."""
+    """The difference from the network's own vectors, for the same pixels."""
 
 
 def timm_form(network: EmbeddingNetwork, name: str) -> TimmForm | str:
-    """The network as timm has it, or why there is no such form, in words."""
+    """The network in timm's form, or in words why there is no such form."""
     backbone, head = network.encoder.backbone, network.heads["f"]
     if not isinstance(backbone, TimmBackbone):
         return "its backbone is not one of timm's"
@@ -62,7 +62,7 @@ def timm_form(network: EmbeddingNetwork, name: str) -> TimmForm | str:
 
 
 def own_names(state: dict[str, Tensor], network: EmbeddingNetwork) -> dict[str, Tensor]:
-    """Tensors under the names of the network's own, whether they come under those or under timm's."""
+    """Tensors under the network's own names, given under these or under timm's."""
     backbone, head = network.encoder.backbone, network.heads["f"]
     if any(key.startswith(OWN) for key in state) or not isinstance(backbone, TimmBackbone):
         return state
@@ -77,7 +77,7 @@ def own_names(state: dict[str, Tensor], network: EmbeddingNetwork) -> dict[str, 
 
 @torch.inference_mode()
 def _compare(network: EmbeddingNetwork, model: nn.Module) -> tuple[float, float]:
-    """How far vectors of both differ at most, and how long they are."""
+    """The largest difference between the vectors of both, and the length of the vectors."""
     preprocessing = network.encoder.preprocessing
     side = preprocessing.use_size
     device = next(network.parameters()).device

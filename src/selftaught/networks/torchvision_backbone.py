@@ -32,7 +32,7 @@ OLD_NAMES = (
     (r"\.mlp\.linear_1\.", ".mlp.0."),
     (r"\.mlp\.linear_2\.", ".mlp.3."),
 )
-"""What the published files of DenseNets and vision transformers still call some layers."""
+"""The old names of some layers in the published files of DenseNets and vision transformers."""
 
 
 class TorchvisionBackbone(nn.Module):
@@ -58,7 +58,7 @@ def torchvision_names() -> list[str]:
 
 
 def torchvision_preprocessing(name: str) -> Preprocessing:
-    """What a model's default weights were made for.
+    """The preprocessing that a model's default weights were made for.
 
     Example:
         >>> torchvision_preprocessing("efficientnet_b1").size
@@ -75,7 +75,7 @@ def torchvision_preprocessing(name: str) -> Preprocessing:
 
 
 def kept_file(name: str) -> Path:
-    """Where a model's default weights are kept once they have been downloaded."""
+    """The file of a model's default weights after their download."""
     return Path(torch.hub.get_dir(), "checkpoints", Path(urlparse(zoo.get_model_weights(name).DEFAULT.url).path).name)
 
 
@@ -87,9 +87,9 @@ def fetch(name: str) -> dict[str, Tensor]:
     if not kept_file(name).exists() and not answers(SERVER):
         raise SelftaughtError(f"{problem}, which cannot be reached: {ways}")
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # it announces the download
+        with contextlib.redirect_stdout(sys.stderr):  # torch hub prints a line about the download
             return tensors_in(weights.get_state_dict(progress=True, check_hash=True, weights_only=True))
-    except Exception as error:  # of the network, of the disk, or of a damaged file
+    except Exception as error:  # errors of the network, the disk, or a damaged file
         raise SelftaughtError(f"{problem} ({' '.join(str(error).split())[:150]}): {ways}") from None
 
 

@@ -25,7 +25,7 @@ TO_CONVERT = (".caffemodel", ".h5", ".hdf5", ".npy")
 """Formats that need software of their own, or that could run code."""
 
 MODEL, DESCRIPTION, INSIDE = "model.safetensors", "model.json", "encoder.backbone."
-"""A model of this project: its two files, and how the names of its backbone's tensors begin."""
+"""A model of this project: its two files, and the start of the names of its backbone's tensors."""
 
 NESTS = ("state_dict", "model", "model_state_dict")
 WRAPPERS = re.compile(r"^((module|model|_orig_mod)\.)+")
@@ -41,11 +41,11 @@ ARRAYS: list[Any] = [
     np.dtype,
     *(type(np.dtype(kind)) for kind in ("float16", "float32", "float64", "int64")),
 ]
-"""What arrays in a PyTorch file are rebuilt with, under numpy's names before and after version 2."""
+"""The functions that rebuild arrays in a PyTorch file, under numpy's names before and after version 2."""
 
 
 def answers(url: str, timeout: float = 5.0) -> bool:
-    """Whether a server can be reached; asked once and briefly, because downloads retry or wait for minutes."""
+    """Whether a server can be reached. It is asked once and briefly, because downloads retry or wait for minutes."""
     try:
         with urllib.request.urlopen(url, timeout=timeout):
             return True
@@ -56,7 +56,7 @@ def answers(url: str, timeout: float = 5.0) -> bool:
 
 
 def hub_reachable() -> bool:
-    """Whether the model hub answers, and may be asked."""
+    """Whether the model hub may be used and answers."""
     return not constants.HF_HUB_OFFLINE and answers(constants.ENDPOINT)
 
 
@@ -88,7 +88,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
         )
     try:
         tensors = tensors_in(_content(path))
-    except Exception:  # readers raise all sorts of things on files that are none of theirs
+    except Exception:  # readers can raise anything on files of other kinds
         why = "it is damaged, no safetensors, PyTorch or .npz file, or holds more than tensors, which is refused"
         raise SelftaughtError(f"cannot read weights from {printable(path)}: {why}") from None
     if not tensors:
@@ -97,9 +97,9 @@ def read_state(path: Path) -> dict[str, Tensor]:
 
 
 def find_model(place: Path) -> tuple[Path, dict[str, Any] | None]:
-    """The file of a model of this project in a folder or beside its description, which comes with it; or a plain file.
+    """The weights file and the description of a model of this project, by folder or file; or a plain file and None.
 
-    What the description says is not checked, except for the names of backbone and preprocessing.
+    Of the description, only the kinds of backbone and preprocessing are checked.
     """
     if place.is_dir():
         if not (place / MODEL).is_file():
@@ -170,7 +170,7 @@ def _content(path: Path) -> Mapping[Any, Any]:
         with np.load(path, allow_pickle=False) as archive:
             return dict(archive)
     with torch.serialization.safe_globals(ARRAYS), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a file is odd is said once, when it cannot be read
+        warnings.simplefilter("ignore")  # a file that cannot be read is reported below
         content = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(content, Mapping):
         raise ValueError("not a state dict")
@@ -179,7 +179,7 @@ def _content(path: Path) -> Mapping[Any, Any]:
 
 def _leaves(content: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
     if isinstance(content, np.ndarray):
-        # Also turns the bytes around where they are of the other order, which torch does not take.
+        # This also converts arrays of the other byte order, which torch does not take.
         content = torch.from_numpy(content.astype(np.float32 if content.dtype.kind == "f" else np.int64))
     if isinstance(content, Tensor):
         yield name, content.float() if content.is_floating_point() else content

@@ -1,4 +1,4 @@
-"""Whitening: a linear layer under which features vary alike in all directions."""
+"""Whitening: a linear layer that makes features vary equally in all directions."""
 
 import math
 
@@ -6,27 +6,27 @@ import torch
 from torch import Tensor, nn
 
 LEAST_VARIANCE = 1e-4
-"""Directions with less than this share of the largest variance are noise, which whitening would make large."""
+"""Directions with less than this share of the largest variance are noise, which whitening would amplify."""
 ROWS = 4096
-"""How many rows are turned into float64 at a time."""
+"""The number of rows that are converted to float64 at a time."""
 
 
 def fit_whitening(features: Tensor, dim: int, alpha: float = 0.5) -> tuple[Tensor, Tensor]:
-    """A linear layer that turns features to their ``dim`` main directions and evens out the variance along them.
+    """A linear layer that maps features to their ``dim`` main directions and evens out the variance along them.
 
     Args:
         features: n×F, of the images to fit on.
         dim: at most F.
-        alpha: how much of the differences in variance is taken away: 0 only rotates, 1 whitens fully. At the default
+        alpha: how much of the differences in variance is removed: 0 only rotates, 1 whitens fully. At the default
             the standard deviation σ of a direction becomes √σ, up to a common factor.
 
     Returns:
         The weight dim×F and the bias dim, for ``weight @ x + bias``, centered on the features' mean. Rows for
         directions in which the features hardly vary are 0. Give the result length 1 before comparing.
 
-        So few images that they do not span ``dim`` directions tell little of how features of other images vary: only
-        half as many main directions as there are images are used then, and random ones at right angles to them, which
-        keep distances about as they are, for the rest.
+        If there are too few images to span ``dim`` directions, they say little about how features of other images
+        vary. Then only half as many main directions as images are used. The rest are random directions at right angles
+        to them, which keep distances about as they are.
 
     Example:
         >>> weight, bias = fit_whitening(torch.randn(100, 16), 8)
@@ -52,7 +52,7 @@ def fit_whitening(features: Tensor, dim: int, alpha: float = 0.5) -> tuple[Tenso
     kept = (variances > 0) & (variances >= LEAST_VARIANCE * variances[0])
     if not kept.any():
         raise ValueError("all features are equal, so there is nothing to whiten")
-    # An eigenvector is known up to its sign only: its largest entry is made positive.
+    # The sign of an eigenvector is arbitrary: its largest entry is made positive.
     directions = directions * directions.gather(0, directions.abs().argmax(0, keepdim=True)).sign()
     scale = torch.where(kept, variances / variances[kept].mean(), 1).pow(-alpha / 2) * kept
     weight = torch.cat([scale[:, None] * directions.T, _others(directions[:, kept], dim - main)])
@@ -60,7 +60,7 @@ def fit_whitening(features: Tensor, dim: int, alpha: float = 0.5) -> tuple[Tenso
 
 
 def _others(directions: Tensor, count: int) -> Tensor:
-    """Random directions (rows) at right angles to the given columns, so long that they keep distances on average."""
+    """Random directions (rows) at right angles to the given columns, scaled to keep distances on average."""
     width, known = directions.shape
     draws = torch.randn(width, count, generator=torch.Generator().manual_seed(0), dtype=directions.dtype)
     draws = draws.to(directions.device)
@@ -70,11 +70,11 @@ def _others(directions: Tensor, count: int) -> Tensor:
 
 
 def whitened_layer(features: Tensor, dim: int, after: nn.Linear | None = None) -> nn.Linear:
-    """The whitening of features as a layer, which also does the work of a layer before it.
+    """The whitening of features as a layer; optionally it includes the layer before it.
 
     Args:
-        features: n×F to fit on; what ``after`` gives, if it is given.
-        dim: outputs, fewer if there are fewer features.
+        features: n×F to fit on: the outputs of ``after``, if it is given.
+        dim: the number of outputs; fewer if there are fewer features.
         after: a layer to fold into the result, so that both take the time of one.
     """
     weight, bias = fit_whitening(features, min(dim, features.shape[1]))

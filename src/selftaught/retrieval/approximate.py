@@ -10,9 +10,9 @@ from selftaught.errors import UsageError
 from selftaught.retrieval.neighbors import by_distance, nearest
 
 APPROXIMATE_FROM = 500_000
-"""Images from which on "auto" takes FAISS on a CPU. Below, exact search in large matrix products is about as fast."""
+"""From this many images on, "auto" uses FAISS on a CPU. Below, exact search by matrix products is about as fast."""
 PROBED = 16
-"""Lists of the index that are looked through for a query."""
+"""The number of lists of the index that are searched for a query."""
 POINTS_PER_LIST = 32
 ITERATIONS = 10
 SAMPLE = 1000
@@ -21,7 +21,7 @@ Kind = Literal["auto", "exact", "approximate"]
 
 
 class Search(Protocol):
-    """What :func:`nearest` is: (q×d, n×d, k) → distances and indices, both q×k."""
+    """A function like :func:`nearest`: (q×d, n×d, k) → distances and indices, both q×k."""
 
     def __call__(
         self, queries: Tensor, gallery: Tensor, k: int, *, exclude: Tensor | None = None
@@ -29,7 +29,7 @@ class Search(Protocol):
 
 
 def choose_search(kind: Kind, n: int, device: torch.device) -> tuple[Search, str]:
-    """The search for n images, and why this one.
+    """The search for n images, and the reason for it.
 
     Example:
         >>> choose_search("auto", 5000, torch.device("cpu"))[1]
@@ -55,8 +55,8 @@ def approximate_nearest(
 ) -> tuple[Tensor, Tensor]:
     """About the k nearest gallery rows of each query: like :func:`nearest`, but some of them may be missed.
 
-    The gallery is divided into lists around centers, and only the lists nearest to a query are looked through. The
-    distances are exact, and a query for which too little is found is searched exactly. Runs on the CPU, with a copy
+    The gallery is divided into lists around centers, and only the lists nearest to a query are searched. The
+    distances are exact, and a query with too few results is searched exactly. Runs on the CPU, with a copy
     of the gallery.
     """
     available = len(gallery) - (exclude is not None)
@@ -85,7 +85,7 @@ def recall_against_exact(
 
 
 def _searched(queries: Tensor, gallery: Tensor, k: int) -> Tensor:
-    """The rows that an index gives for each query, q×k; -1 where its lists hold too few."""
+    """The rows that an index finds for each query, q×k; -1 if its lists hold too few."""
     import faiss
 
     points = gallery.float().cpu().contiguous().numpy()

@@ -1,4 +1,4 @@
-"""Groups whose number nobody gave, and the nearest group of new vectors."""
+"""Groups whose number is not given, and the nearest group of new vectors."""
 
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -11,7 +11,7 @@ from selftaught.retrieval.groups import connect, find_neighbors, members
 from selftaught.retrieval.neighbors import nearest
 
 HIERARCHY_UP_TO = 30_000
-"""Vectors that HDBSCAN groups in minutes; more of them are grouped by the graph of mutual neighbors."""
+"""The most vectors that HDBSCAN groups in minutes; more are grouped by the graph of mutual neighbors."""
 GRAPH_NEIGHBORS = 3
 INSIDE = 0.75
 
@@ -34,7 +34,7 @@ class Centers:
 def find_groups(vectors: Tensor, smallest: int) -> Tensor:
     """The number of each vector's group, -1 for none: dense regions of at least ``smallest`` vectors.
 
-    Groups are numbered from the largest on. HDBSCAN up to 30,000 vectors; beyond, what mutual neighbors connect.
+    Groups are numbered from the largest on. Up to 30,000 vectors are grouped by HDBSCAN, more by mutual neighbors.
     """
     if len(vectors) < max(2, smallest):
         return torch.full((len(vectors),), -1)
@@ -49,10 +49,10 @@ def find_groups(vectors: Tensor, smallest: int) -> Tensor:
 
 
 def find_centers(vectors: Tensor, groups: Tensor) -> Centers:
-    """The center of each group, and as its limit a distance within which three quarters of its vectors would be.
+    """The center of each group, and its limit: the distance within which three quarters of new vectors should lie.
 
-    That keeps most of what belongs to no group out. A mean of m vectors is nearer to these than to new ones, by the
-    factor √((m - 1) / (m + 1)).
+    This keeps out most vectors that belong to no group. A mean of m vectors is nearer to these than to new ones, by
+    the factor √((m - 1) / (m + 1)).
     """
     means, limits = [], []
     for number in range(int(groups.max()) + 1 if len(groups) else 0):
@@ -70,6 +70,6 @@ def _by_density(vectors: Tensor, smallest: int) -> Tensor:
         raise UsageError("groups are found with scikit-learn: pip install 'selftaught[groups]'")
     from sklearn.cluster import HDBSCAN
 
-    # Leaves: larger branches of the hierarchy may hold nearly all vectors, which says nothing about any.
+    # Leaves of the hierarchy, because larger branches may hold nearly all vectors.
     model = HDBSCAN(min_cluster_size=max(2, smallest), min_samples=1, cluster_selection_method="leaf", copy=True)
     return torch.from_numpy(model.fit_predict(vectors.float().cpu().numpy())).long()

@@ -1,4 +1,4 @@
-"""How many photos of one thing a collection seems to hold, from the distances to its neighbors alone."""
+"""How many photos of one thing a collection seems to hold, from the distances between neighbors alone."""
 
 import torch
 from torch import Tensor
@@ -9,14 +9,14 @@ WINDOW = 3
 LEAST_STEP = 0.1
 """A fall of the spacing by less than this share says nothing."""
 NOISE = 4.0
-"""Deviations of its mean by which the spacing must fall; there are many places where it could by chance."""
+"""The standard deviations by which the spacing must fall; it has many places to fall by chance."""
 
 
 def neighbor_spacing(near: Neighbors) -> Tensor:
     """k · mean log(d(k + 1) / d(k)) for each k, where d(k) is the distance to the k-th nearest.
 
-    In a cloud that is about evenly filled it is the same for all k, one over the number of its dimensions. After the
-    last photo of the same thing distances jump, so that it is higher up to there than beyond.
+    In an evenly filled cloud it is the same for all k: one over the number of dimensions. After the last photo of the
+    same thing distances jump, so it is higher up to that k than beyond it.
     """
     distances = near.distances.double()
     kept = distances[(distances > 0).all(1)]
@@ -27,8 +27,8 @@ def neighbor_spacing(near: Neighbors) -> Tensor:
 def estimate_photos_per_thing(near: Neighbors) -> int | None:
     """The number of photos of one thing at which the spacing of neighbors falls most; None if it does not fall.
 
-    Copies are to be left out before. None means that things have more photos than neighbors were looked at, or that
-    these vectors do not tell things apart.
+    Copies must be left out before. None means that things have more photos than there are neighbors in ``near``, or
+    that these vectors do not tell things apart.
 
     Example:
         >>> from selftaught.retrieval.groups import find_neighbors
@@ -48,6 +48,6 @@ def estimate_photos_per_thing(near: Neighbors) -> int | None:
     best = max(falls, key=lambda k: falls[k])
     if not falls[best] - 1 > max(LEAST_STEP, NOISE / n**0.5):
         return None
-    # A high jump is in the means of several places; the place is where it ends.
+    # A high jump raises the means of several places; take the place where it ends.
     edge = max(range(max(1, best - WINDOW + 1), best + 1), key=lambda k: (spacing[k - 1] / spacing[k]).item())
-    return edge + 1  # its neighbors up to there, and the photo itself
+    return edge + 1  # these neighbors, and the photo itself

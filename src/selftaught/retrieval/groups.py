@@ -1,4 +1,4 @@
-"""Vectors that belong together: mutual neighbors, what they connect, and how wide it is."""
+"""Vectors that belong together: mutual neighbors, the groups that they connect, and the diameter of a group."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from selftaught.retrieval.approximate import Search
 from selftaught.retrieval.neighbors import nearest
 
 NEIGHBORS = 20
-"""Neighbors of each vector among which mutual ones are looked for."""
+"""The number of neighbors of each vector among which mutual ones are looked for."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Neighbors:
     indices: Tensor
 
     def among(self, rows: Tensor) -> "Neighbors":
-        """What is left of them for these rows alone; where fewer are left, a row stands for itself, infinitely far.
+        """The neighbors within these rows alone; missing ones are replaced by the row itself, at infinite distance.
 
         Example:
             >>> near = find_neighbors(torch.tensor([[0.0], [1.0], [3.0]])).among(torch.tensor([0, 2]))
@@ -53,7 +53,7 @@ class Neighbors:
         return Neighbors(distances, torch.where(left, indices, own).gather(1, order))
 
     def mutual_pairs(self) -> Pairs:
-        """All pairs of rows of which each is among the neighbors of the other.
+        """All pairs of rows where each is among the neighbors of the other.
 
         Example:
             >>> pairs = find_neighbors(torch.tensor([[0.0], [1.0], [1.5], [9.0]]), k=1).mutual_pairs()
@@ -98,7 +98,7 @@ def connect(n: int, pairs: Pairs) -> Tensor:
 
 
 def members(groups: Tensor, smallest: int = 2) -> list[Tensor]:
-    """The rows of each group that has at least ``smallest``, in the order of their first rows; -1 is no group.
+    """The rows of each group with at least ``smallest`` rows, in the order of their first rows; -1 means no group.
 
     Example:
         >>> [rows.tolist() for rows in members(torch.tensor([0, 1, 0, -1, 2, 2, -1]))]

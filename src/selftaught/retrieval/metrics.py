@@ -11,14 +11,14 @@ from selftaught.retrieval.neighbors import block_bytes_of, ranked
 
 @dataclass(frozen=True)
 class Scores:
-    """What one pass over a labeled set gives."""
+    """The scores of one pass over a labeled set."""
 
     recall: dict[int, float]
     map_at_r: float
     r_precision: float
     queries: int
     excluded: int
-    """Images whose class has no other image: nothing to retrieve, so left out of the score."""
+    """Images whose class has no other image: they have nothing to retrieve, so they are left out of the score."""
 
     def row(self) -> dict[str, float]:
         """The scores as they stand in a metrics file."""
@@ -114,11 +114,11 @@ def _score(
     depth = min(len(labels) - 1, max([int(others.max()) if with_r else 1, *ks]))
     ranks = torch.arange(1, depth + 1, device=labels.device)
     hits = torch.zeros(depth, dtype=torch.long, device=labels.device)
-    exact = torch.float32 if labels.device.type == "mps" else torch.float64  # which Apple's GPUs do not have
+    exact = torch.float32 if labels.device.type == "mps" else torch.float64  # Apple's GPUs have no float64
     precision, average = torch.zeros(2, dtype=exact, device=labels.device)
-    # What is kept per neighbor takes ten times the memory of a score, so blocks of deep rankings must be smaller.
+    # A neighbor takes ten times the memory of a score, so blocks of deep rankings must be smaller.
     block_bytes //= 1 + 10 * depth // len(labels)
-    for some in queries.split(at_once):  # a copy of all queries would be one of all embeddings
+    for some in queries.split(at_once):  # not at once: that would copy all embeddings
         for start, indices in ranked(embeddings[some], embeddings, depth, exclude=some, block_bytes=block_bytes):
             asked = some[start : start + len(indices)]
             right = classes[indices] == classes[asked, None]

@@ -8,17 +8,17 @@ import torch
 from torch import Tensor
 
 BLOCK_BYTES = 128 * 2**20
-"""Memory for one block of the query × gallery scores; a few such blocks live at once."""
+"""Memory for one block of the query × gallery scores; a few blocks exist at once."""
 GPU_BLOCK_BYTES = 512 * 2**20
 """The same on a GPU, which larger blocks keep busier."""
 
 GALLERY_BLOCK = 65536
 GROUP = 64
-"""Columns of scores that are looked at through their maximum first."""
+"""The number of columns of scores in a group, of which only the maximum is compared first."""
 
 
 def full_precision(x: Tensor) -> Tensor:
-    """x in float32, or in float64 if it is that already."""
+    """x in float32; float64 stays."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
@@ -39,7 +39,7 @@ def nearest(
         gallery: n×d, on the same device.
         k: neighbors per query; at most n, or n - 1 with ``exclude``.
         exclude: for each query the one gallery row (by index) it must not retrieve: itself.
-        block_bytes: memory for one block of scores; by default what suits the device.
+        block_bytes: memory for one block of scores; by default it depends on the device.
 
     Returns:
         Distances and gallery indices, both q×k.
@@ -65,7 +65,7 @@ def nearest(
 def by_distance(
     queries: Tensor, gallery: Tensor, found: Tensor, *, block_bytes: int = BLOCK_BYTES
 ) -> tuple[Tensor, Tensor]:
-    """Distances from differences, and the found gallery rows (q×k) in their order."""
+    """Distances computed from differences, and the found gallery rows (q×k) in the order of these distances."""
     dtype = torch.promote_types(torch.promote_types(queries.dtype, gallery.dtype), torch.float32)
     distances, indices = queries.new_empty(found.shape, dtype=dtype), torch.empty_like(found)
     rows = max(1, block_bytes // max(1, 8 * found.shape[1] * queries.shape[1]))
@@ -88,7 +88,7 @@ def ranked(
     dtype = torch.promote_types(torch.promote_types(queries.dtype, gallery.dtype), torch.float32)
     columns = max(k + 1, min(len(gallery), GALLERY_BLOCK))
     rows = max(1, block_bytes // (columns * dtype.itemsize))
-    # The best so far is kept for many blocks of queries, so that each part of the gallery is prepared once for them.
+    # The best so far are kept for many blocks of queries, so that each part of the gallery is prepared only once.
     many = rows * max(1, block_bytes // (4 * rows * k * (dtype.itemsize + 8)))
     memory = torch.empty(min(rows, len(queries)), min(columns, len(gallery)), dtype=dtype, device=gallery.device)
     center = _center(gallery, dtype, columns)
@@ -129,8 +129,8 @@ def _best(queries: Tensor, gallery: Tensor, k: int, exclude: Tensor | None, cent
 def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest of each row and their columns, as ``topk`` gives them.
 
-    The k largest lie in the k groups of columns with the largest maxima: one quick pass over the row finds these, and
-    the slow search is left with what is in them.
+    The k largest lie in the k groups of columns with the largest maxima: one quick pass over the row finds these
+    groups, and the slow search only looks into them.
     """
     width = scores.shape[1] // GROUP
     if width < 2 * k or k * GROUP > scores.shape[1] // 4:
@@ -144,7 +144,7 @@ def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _leave_out(scores: Tensor, column: Tensor) -> None:
-    """Make each row's column the worst, if it is among those here."""
+    """Give each row's own column the worst score, if it is in this block."""
     inside = (column >= 0) & (column < scores.shape[1])
     place = column.clamp(0, scores.shape[1] - 1)[:, None]
     scores.scatter_(1, place, torch.where(inside[:, None], -torch.inf, scores.gather(1, place)))
@@ -159,7 +159,7 @@ def _center(gallery: Tensor, dtype: torch.dtype, rows: int) -> Tensor:
 
 @contextmanager
 def _exact_products() -> Iterator[None]:
-    """Matrix products of float32 in float32, whatever a training loop around has chosen: no TF32, no bfloat16."""
+    """Compute float32 matrix products in float32, whatever the caller has chosen: no TF32, no bfloat16."""
     backends: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
     before = [backend.fp32_precision for backend in backends]
     try:

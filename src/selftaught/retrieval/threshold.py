@@ -1,4 +1,4 @@
-"""How near two photos must be to be copies of one: proposed from the distances of a collection and of known copies."""
+"""How near two photos must be to count as copies, proposed from the distances of a collection and of known copies."""
 
 import math
 from dataclasses import dataclass
@@ -10,30 +10,30 @@ from torch import Tensor
 from selftaught.retrieval.groups import Neighbors, Pairs, connect, members
 
 BY_CHANCE = 0.1
-"""Of the photos with a neighbor under the threshold, at most this share may be expected to have it by chance."""
+"""The largest expected share of chance among the photos with a neighbor under the threshold."""
 QUANTILES = 0.1, 0.5
-"""Distances of different photos are described by these two of their quantiles: the lower half is what matters."""
+"""The two quantiles that describe the distances of different photos: only the lower half matters."""
 APART = 0.9, 0.7, 0.5
-"""Groups under each such quantile of the known copies are set apart in turn: with the first, some different photos may
-go with them, with the last, some copies may stay; either makes copies look like chance, so the largest counts."""
+"""Groups under each of these quantiles of the known copies are excluded in turn. The first may exclude some different
+photos, the last may leave some copies; either makes copies look like chance, so the largest threshold counts."""
 SHAPES = 1.0, 60.0
-"""Between these the shape of the distribution is looked for."""
+"""The range in which the shape of the distribution is searched."""
 FURTHEST = 0.9
-"""Known copies that a threshold may take in; beyond, any collection holds different photos of one thing."""
+"""The largest share of known copies under a threshold; beyond it, collections hold different photos of one thing."""
 CROWDED = 0.1
-"""From this share of photos on with a neighbor as near as a copy, it is said that copies cannot be told."""
+"""If more than this share of photos have a neighbor as near as a copy, copies cannot be told from others."""
 FEWEST = 16
-"""Different photos that are needed to tell their distances from those of copies."""
+"""The fewest different photos that are needed to tell their distances from those of copies."""
 
 
 SAMPLES, SHARE = 21, 0.9
-"""The threshold is the median over so many samples, each of this share of the photos: where copies and different photos
-overlap, a few photos more or less can move that of one sample far."""
+"""The threshold is the median over this many samples, each of this share of the photos: if copies and different photos
+overlap, a few photos can change the threshold of one sample a lot."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A threshold, or None where nothing looks like a copy; and why."""
+    """A threshold, or None if nothing looks like a copy; and the reason."""
 
     threshold: float | None
     reason: str
@@ -42,14 +42,14 @@ class Proposal:
 def propose_threshold(near: Neighbors, known: Tensor) -> Proposal:
     """The largest distance at which neighbors are copies rather than different photos.
 
-    The distance of a photo to its nearest follows about a Weibull distribution, as the smallest of many distances
-    does. It is fitted to one photo of each group that is as near as known copies are, so that copies do not pull it
-    down, and says how many photos have a neighbor under a threshold by chance. The threshold is the largest at which
-    they are at most a tenth of those that have one, the median over samples of the photos.
+    The distance of a photo to its nearest neighbor approximately follows a Weibull distribution, like the smallest of
+    many distances. It is fitted to one photo of each group of photos as near as known copies, so that copies do not
+    bias it. It says how many photos have a neighbor under a threshold by chance. The threshold is the largest one at
+    which these are at most a tenth of the photos that have one, as a median over samples of the photos.
 
     Args:
         near: the neighbors of all n photos, with exact copies left out.
-        known: distances of copies made on purpose to their originals.
+        known: distances between photos and copies of them that were made on purpose.
     """
     n, cap = len(near.indices), known.quantile(FURTHEST).item()
     first = near.distances[:, :1].flatten()
@@ -76,7 +76,7 @@ def propose_threshold(near: Neighbors, known: Tensor) -> Proposal:
 
 
 def _propose(near: Neighbors, known: Tensor, cap: float) -> float:
-    """The threshold that a collection alone speaks for; 0 if there is none."""
+    """The threshold from one sample of the photos; 0 if there is none."""
     pairs, first = near.mutual_pairs(), near.distances[:, :1].flatten()
     threshold = 0.0
     for apart in known.quantile(torch.tensor(APART)).tolist():
@@ -96,11 +96,11 @@ def _to_other_groups(near: Neighbors, pairs: Pairs) -> Tensor:
 
 
 def _largest(first: Tensor, different: Tensor, apart: float, cap: float) -> float:
-    """The largest threshold under which few enough photos are by chance, at most ``cap``; 0 if there is none."""
+    """The largest threshold, at most ``cap``, with few enough photos by chance under it; 0 if there is none."""
     rate, shape = _fit(different / apart)
     found = first.sort().values
     counts = torch.arange(1.0, len(found) + 1)
-    counts = (counts - 1.5 * counts.sqrt()).clamp(min=0)  # at least as many: a few near ones may be there by chance
+    counts = (counts - 1.5 * counts.sqrt()).clamp(min=0)  # a lower bound: a few may be there by chance
     # Where the expected number by chance, n (1 - exp(-rate (t / apart)^shape)), is the allowed share of the count.
     allowed = apart * (-torch.log1p(-BY_CHANCE * counts / len(found)) / rate).pow(1 / shape)
     good = ((found <= allowed.clamp(max=cap)) & (allowed > 0)).nonzero()[:, 0]
@@ -112,13 +112,13 @@ def _largest(first: Tensor, different: Tensor, apart: float, cap: float) -> floa
 
 
 def _fit(ratios: Tensor) -> tuple[float, float]:
-    """Rate and shape of a Weibull distribution, exp(-rate x^shape) beyond x, of which only values over 1 are seen."""
+    """Rate and shape of a Weibull distribution, exp(-rate x^shape) beyond x, from values over 1 only."""
     low, high = (max(ratios.quantile(q).item(), 1 + 1e-6) for q in QUANTILES)
     wanted = [-math.log1p(-q) for q in QUANTILES]
     least, most = SHAPES
     for _ in range(50):
         shape = (least + most) / 2
-        # Steeper distributions have their lower quantile further down, measured by the upper one.
+        # In steeper distributions the lower quantile is smaller, relative to the upper one.
         steeper = (low**shape - 1) * wanted[1] > (high**shape - 1) * wanted[0]
         least, most = (shape, most) if steeper else (least, shape)
     return wanted[0] / (low**shape - 1), shape
