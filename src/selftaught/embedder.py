@@ -142,7 +142,7 @@ class Embedder:
         """The same model, looking at images in another way; what is not given stays as it is.
 
         Args:
-            size: pixels of the center crop that the network sees. Larger often finds more; time goes with its square.
+            size: pixels of the center crop that the network sees. Larger often finds more; time grows with its square.
             mirror: average each vector with that of the mirrored image, for twice the time.
             scales: see each image at 1, 2 or 3 sizes and average, for 1, 2.6 or 3.2 times the time.
         """
@@ -179,7 +179,7 @@ class Embedder:
         try:
             layer = whitened_layer(features, dim or self.dim, head if isinstance(head, nn.Linear) else None)
         except ValueError as error:
-            raise SelftaughtError(f"these images cannot be whitened on: {error}") from None
+            raise SelftaughtError(f"cannot whiten on these images: {error}") from None
         network = EmbeddingNetwork(self.network.encoder, {"f": layer.to(self.device)}, normalize=True)
         changes = {"head": "linear", "metric": "cosine", "dim": layer.out_features, "whitened": self.identity}
         return Embedder(network, self.description | changes)

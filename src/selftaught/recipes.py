@@ -93,7 +93,7 @@ class Settings:
     compile: bool | None = None
     """Compile networks and loss, which makes a step faster and the start slower."""
     input: Literal["cache", "files"] = "cache"
-    """Decode each file once and make views on the device, or read files anew for each view (slow, the reference)."""
+    """Decode each file once and make views on the device, or read files again for each view (slow, the reference)."""
     cache_side: Annotated[int | None, Within(16)] = None
     """The short side of decoded images; smaller ones stay as they are."""
     train: Literal["all", "heads"] = "all"

@@ -81,4 +81,4 @@ def test_misuse_is_one_sentence(
             assert (code, message in error) == (2, True), (words, error)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     code, _, error = call("explore", run, photos)
-    assert (code, error) == (2, "selftaught: exploring needs a few parts more: pip install 'selftaught[explore]'\n")
+    assert (code, error) == (2, "selftaught: exploring needs more packages: pip install 'selftaught[explore]'\n")

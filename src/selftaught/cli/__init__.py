@@ -8,11 +8,11 @@ from typing import NoReturn
 
 MESSAGE = "selftaught: interrupted"
 interrupts: list[int] = []
-"""Signals so far: a module that is imported meanwhile may turn an interrupt into an error of its own."""
+"""Signals so far: a module that is being imported may turn an interrupt into another error."""
 
 
 def main() -> NoReturn:
-    """Run a command; Ctrl-C ends it in one line, also while modules are still imported."""
+    """Run a command; Ctrl-C ends it with one line, even while modules are being imported."""
     signal.signal(signal.SIGINT, _note)
     try:
         from selftaught.cli.main import main as run
@@ -27,7 +27,7 @@ def main() -> NoReturn:
 def _note(number: int, _frame: FrameType | None) -> None:
     interrupts.append(number)
     if "torch" in sys.modules and "compile" not in vars(sys.modules["torch"]):
-        # In the middle of its import, which would take no notice. Nothing has been begun that needs an end.
+        # torch is being imported, which would ignore an exception. Nothing has started that must be cleaned up.
         print(MESSAGE, file=sys.stderr, flush=True)
         os._exit(130)
     raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Say what a collection is like before training on it, and what to train with."""
+"""Describe a collection before training on it, and recommend settings."""
 
 import statistics
 
@@ -11,7 +11,7 @@ from selftaught.data import ImageFolder, open_image, open_images
 from selftaught.errors import ImageError, SelftaughtError, printable
 
 MEASURED = 200
-"""Photos whose size is looked at, evenly spread."""
+"""The number of photos, evenly spread, whose size is measured."""
 
 
 def advise_on(source: str, backbone: str, device: str, allow_skipped: bool) -> None:
@@ -32,7 +32,7 @@ def advise_on(source: str, backbone: str, device: str, allow_skipped: bool) -> N
 
 
 def describe(advice: Advice) -> list[str]:
-    """What was found, a line each."""
+    """The facts about a collection, one per line."""
     kinds = [copy.kind for group in advice.duplicates.groups for copy in group.copies[1:]]
     lines = [f"{advice.images} photos, {measure_sizes(advice.duplicates.images)}"]
     if advice.skipped:
@@ -63,7 +63,7 @@ def measure_sizes(images: ImageFolder) -> str:
 
 
 def command(source: str, advice: Advice) -> str:
-    """What to type next."""
+    """The next command, in words."""
     options = {"neighbors": "--neighbors", "epochs": "--epochs", "batch_size": "--batch-size", "backbone": "--backbone"}
     words = " ".join(f"{options[choice.name]} {choice.value}" for choice in advice.choices)
     return f"Next: selftaught train {printable(source)} --out RUN {words}"

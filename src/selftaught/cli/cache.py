@@ -1,4 +1,4 @@
-"""The decoded images on this disk: what there is, and deleting it."""
+"""The decoded images on this disk: list and delete them."""
 
 import typer
 
@@ -7,7 +7,7 @@ app = typer.Typer(help="Decoded images that training keeps: see them, delete the
 
 @app.command("list")
 def list_collections() -> None:
-    """Show which folders' images are kept decoded, where, and how large that is."""
+    """Show the folders whose decoded images are kept, where they are, and their size."""
     import time
 
     from rich.console import Console
@@ -33,7 +33,7 @@ def list_collections() -> None:
 
 @app.command()
 def clear() -> None:
-    """Delete all decoded images, but for those that a run is using. They are decoded again when needed."""
+    """Delete all decoded images, except those that a run is using. They are decoded again when needed."""
     from selftaught.data import cache_root, cached_collections, delete_collection
     from selftaught.errors import SelftaughtError, printable
 

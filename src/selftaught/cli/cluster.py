@@ -20,9 +20,9 @@ from selftaught.retrieval import find_centers, find_groups
 
 SHOWN_GROUPS, SHOWN_PHOTOS = 300, 12
 WHITENED = 256
-"""Directions that are left when vectors are whitened."""
+"""The number of dimensions of whitened vectors."""
 FOLDER_NAME = 120
-"""Characters of a name that a folder of links has at most."""
+"""The most characters in the name of a folder of links."""
 
 
 def cluster(
@@ -39,7 +39,7 @@ def cluster(
         raise UsageError("--whiten decides how groups are found; with --names they are known already")
     images = open_images(source, "all")
     if links and images.members is not None:
-        raise UsageError(f"{printable(source)} lies in tar files, into which links cannot lead")
+        raise UsageError(f"{printable(source)} lies in tar files: links cannot lead into them")
     embedder = load_model(use)
     if known is not None and known.model != embedder.identity:
         raise UsageError(
@@ -78,7 +78,7 @@ def summarize(groups: Tensor) -> str:
 
 
 def write_groups_page(path: Path, images: ImageFolder, known: NamedGroups, groups: Tensor, distances: Tensor) -> None:
-    """The groups with fields for their names, the photos nearest to their center first."""
+    """Write the page of groups, with fields for their names; the photos nearest to a center come first."""
     shown = []
     for number in range(min(SHOWN_GROUPS, len(known.names))):
         rows = (groups == number).nonzero()[:, 0]
@@ -103,7 +103,7 @@ def write_groups_page(path: Path, images: ImageFolder, known: NamedGroups, group
 
 
 def make_links(place: Path, images: ImageFolder, known: NamedGroups, groups: Tensor) -> None:
-    """A folder of links for each group; groups of one name share theirs."""
+    """Make a folder of links for each group; groups with the same name share one."""
     for index, group in enumerate(groups.tolist()):
         if group < 0:
             continue
@@ -134,5 +134,5 @@ def _whitened(vectors: Tensor) -> Tensor:
     try:
         weight, bias = fit_whitening(vectors, min(WHITENED, vectors.shape[1]))
     except ValueError as error:
-        raise SelftaughtError(f"these images cannot be whitened on: {error}") from None
+        raise SelftaughtError(f"cannot whiten on these images: {error}") from None
     return normalize(vectors @ weight.T + bias, dim=1)

@@ -1,4 +1,4 @@
-"""The commands, thin. What takes seconds to import is imported when a command runs."""
+"""The commands, thin. Modules that take seconds to import are imported when a command runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -68,7 +68,7 @@ def report(
     out: Annotated[Path | None, typer.Option(help="The page to write. (default: RUN/report.html)")] = None,
     device: Device = "auto",
 ) -> None:
-    """Make a run's page anew: verdict, curves, neighbors before and after training, a map, what to do next."""
+    """Make a run's page again: verdict, curves, neighbors before and after training, a map, what to do next."""
     from selftaught.cli.report import report as write
 
     write(run, images, out, device)
@@ -162,7 +162,7 @@ def search(
         Path | None, typer.Option(help="Where the photos are now, if their folder has moved.", metavar="FOLDER")
     ] = None,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Look at every vector, also in an index with approximate search.")
+        bool, typer.Option("--exact", help="Compare every vector, even in an index with approximate search.")
     ] = False,
     size: Size = None,
     mirror: Mirror = False,
@@ -254,7 +254,7 @@ def cluster(
     out: Annotated[
         Path, typer.Option(help="The folder for page and tables; must be new or empty.", metavar="FOLDER")
     ] = Path("groups"),
-    smallest: Annotated[int, typer.Option(help="Photos that a group has at least.", min=2)] = 5,
+    smallest: Annotated[int, typer.Option(help="The fewest photos in a group.", min=2)] = 5,
     whiten: Annotated[
         bool, typer.Option("--whiten", help="Compare half-whitened vectors: finer differences count more.")
     ] = False,
@@ -292,7 +292,7 @@ def advise(
 @app.command()
 def explore(
     what: Annotated[
-        Path, typer.Argument(help="A run, a backbone's name, or an index, which is there at once.", metavar="RUN|INDEX")
+        Path, typer.Argument(help="A run, a backbone's name, or an index, which opens at once.", metavar="RUN|INDEX")
     ],
     images: Annotated[
         str | None,
@@ -305,7 +305,7 @@ def explore(
     snapshots: Annotated[
         bool, typer.Option("--snapshots", help="Also embed with the networks of each epoch that training has kept.")
     ] = False,
-    port: Annotated[int, typer.Option(help="0 takes a free one.", min=0, max=65535)] = 0,
+    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)] = 0,
     selections: Annotated[Path, typer.Option(help="Where folders of links to selected photos are made.")] = Path(
         "selections"
     ),
@@ -344,7 +344,7 @@ def share(
     mirror: Mirror = False,
     scales: Scales = None,
 ) -> None:
-    """Write a model with its card for others, who can load it with timm and others too, or put it on the model hub."""
+    """Write a model with its card to share, also for timm and other libraries, or put it on the model hub."""
     from selftaught.cli.share import share as write
 
     write(ModelUse(run, "cpu", size, mirror, scales), out, push, public, license)
@@ -395,11 +395,11 @@ def reproduce(
         ),
     ] = Path("data"),
     out: Annotated[
-        Path | None, typer.Option(help="Where runs and results go, and go on. (default: reproduced/TABLE)")
+        Path | None, typer.Option(help="The folder of runs and results, new or resumed. (default: reproduced/TABLE)")
     ] = None,
     seeds: Annotated[int, typer.Option(help="Runs of each row, with seeds from 0 on.", min=1)] = 1,
-    epochs: Annotated[int | None, typer.Option(help="Instead of the recipe's.", min=1)] = None,
-    backbone: Annotated[str | None, typer.Option(help="Instead of each row's own.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs, instead of the recipe's.", min=1)] = None,
+    backbone: Annotated[str | None, typer.Option(help="One for all rows, instead of their own.")] = None,
     device: Device = "auto",
     quick: Annotated[
         bool, typer.Option("--quick", help="The whole table on drawn photos with a small network, in minutes.")

@@ -1,4 +1,4 @@
-"""The benchmarks: which there are, and whether one is complete on this disk."""
+"""The benchmarks: a list of them, and a check whether one is complete on this disk."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +10,7 @@ app = typer.Typer(help="The data sets of the paper: what to get, and whether it 
 
 @app.command("list")
 def list_benchmarks() -> None:
-    """Show the data sets by name, and what a person has to get for each."""
+    """Show the data sets by name, and what to get for each."""
     from rich.console import Console
     from rich.table import Table
 
@@ -32,9 +32,9 @@ def check(
     ] = None,
     labels: Annotated[Path | None, typer.Option(help="A CSV file of your own images' path and label.")] = None,
 ) -> None:
-    """Say what is there of a data set, and what is missing. Exits with 1 if it is not complete.
+    """Show what is there of a data set, and what is missing. Exits with 1 if it is not complete.
 
-    Without ROOT, say how many images and classes a folder or tar files hold.
+    Without ROOT, show how many images and classes a folder or tar files hold.
     """
     from rich.console import Console
     from rich.table import Table
@@ -61,7 +61,7 @@ def check(
         table.add_row(row.split, *("" if count is None else f"{count:,}" for count in counts))
     Console(soft_wrap=True).print(table)
     wrong: list[str] = []
-    missing = checks[-1].missing  # of the split all
+    missing = checks[-1].missing  # the split "all"
     if missing:
         wrong.append(f"{len(missing)} listed files are missing, the first is {printable(missing[0])}")
     differing = [row.split for row in checks if row.differs]
@@ -73,7 +73,7 @@ def check(
 
 
 def _check_own(source: str, level: str | None, labels: Path | None) -> None:
-    """Say how many images there are, and which classes they have."""
+    """Print the number of images and their classes."""
     from collections import Counter
     from typing import cast
 

@@ -16,7 +16,7 @@ from selftaught.report import Chapter, Photo, PhotoGroup, histogram, write_galle
 from selftaught.vectors import check_folder_of
 
 SHOWN_GROUPS, SHOWN_COPIES, SHOWN_PAIRS = 300, 12, 9
-"""What the page shows at most; the table has all."""
+"""The most groups, photos and pairs on the page; the table has all."""
 COLUMNS = ("group", "rank", "path", "kind", "distance", "diameter", "width", "height", "bytes", "sharpness")
 
 SCRIPT = """#!/bin/sh
@@ -52,7 +52,7 @@ def dedup(
         check_folder_of(script)
     images = open_images(source, "all")
     if script is not None and images.members is not None:
-        raise UsageError(f"{printable(source)} lies in tar files, out of which a script cannot move images")
+        raise UsageError(f"{printable(source)} lies in tar files: a script cannot move images out of them")
     distinct = leave_out_links(images)
     new_folder(out, "the folder", "give another --out")
     reporter = Reporter()
@@ -77,7 +77,7 @@ def dedup(
 
 
 def summarize(found: Duplicates) -> str:
-    """One sentence: how many copies of which kind there are."""
+    """A sentence with the number of copies of each kind."""
     kinds = [copy.kind for group in found.groups for copy in group.copies[1:]]
     if not kinds:
         return f"No duplicates among {len(found.images)} photos."
@@ -109,7 +109,7 @@ def duplicates_table(found: Duplicates) -> str:
 
 
 def moving_script(found: Duplicates, target: Path) -> str:
-    """A POSIX shell script that moves all copies but the best of each group, whatever characters their names have."""
+    """A POSIX shell script that moves all copies except the best of each group; names may hold any characters."""
     lines = [SCRIPT.replace("TARGET", shlex.quote(str(target)))]
     root = found.images.root.absolute()
     for number, group in enumerate(found.groups, 1):

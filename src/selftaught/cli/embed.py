@@ -1,4 +1,4 @@
-"""selftaught embed: vectors of a collection as a file, of which only what is new is embedded."""
+"""selftaught embed: vectors of a collection as a file; only new images are embedded."""
 
 import re
 import zlib
@@ -31,7 +31,7 @@ from selftaught.vectors import (
 )
 
 WHITENED = ".model"
-"""What the folder of a model that was whitened for a collection ends with."""
+"""The end of the name of the folder with a model that was whitened for a collection."""
 
 
 def embed(use: ModelUse, source: str, out: Path, shard: str | None, allow_skipped: bool) -> None:
@@ -77,7 +77,7 @@ def _embed_rest(
     log: VectorLog,
     reporter: Reporter,
 ) -> None:
-    """Embed what is to do; an interrupt keeps what is done."""
+    """Embed the remaining images; an interrupt keeps those that are done."""
     done = 0
     with (
         Interrupts() as interrupts,
@@ -99,7 +99,7 @@ def _embed_rest(
 
 
 def _previous(out: Path, embedder: Embedder, root: Path, reporter: Reporter) -> dict[str, Known]:
-    """What an earlier file of the same model and folder knows."""
+    """The vectors in an earlier file of the same model and folder."""
     if not out.exists():
         return {}
     try:
@@ -115,7 +115,7 @@ def _previous(out: Path, embedder: Embedder, root: Path, reporter: Reporter) -> 
 
 
 def _whitened(use: ModelUse, images: ImageFolder, out: Path, reporter: Reporter) -> Embedder:
-    """The model whitened on these images, kept beside the vectors: later images and queries need the very same."""
+    """The model whitened on these images, kept beside the vectors: later images and queries need the same model."""
     place = out.with_suffix(WHITENED)
     whitened = load_whitened(use, images, place)
     if not (place / DESCRIPTION).is_file():
@@ -125,7 +125,7 @@ def _whitened(use: ModelUse, images: ImageFolder, out: Path, reporter: Reporter)
 
 
 def _take_part(device: str) -> tuple[int, int]:
-    """Which part of how many is this process's, of those that a launcher has started; it takes its GPU."""
+    """(part, number of parts) for this process among those of a launcher; also selects its GPU."""
     found = launched()
     if found is None:
         return 1, 1
@@ -136,7 +136,7 @@ def _take_part(device: str) -> tuple[int, int]:
 
 
 def _parse_shard(shard: str) -> tuple[int, int]:
-    """Which part of how many.
+    """(part, number of parts) from the text of the option.
 
     >>> _parse_shard("2/8")
     (2, 8)
@@ -149,7 +149,7 @@ def _parse_shard(shard: str) -> tuple[int, int]:
 
 
 def _part(images: ImageFolder, number: int, count: int) -> ImageFolder:
-    """The images of one part. A name alone decides, so that added images move none of the others."""
+    """The images of one part. An image's name alone decides its part, so added images do not move others."""
     if count == 1:
         return images
     own = [f for f in images.files if zlib.crc32(f.encode("utf-8", "surrogateescape")) % count == number - 1]
@@ -161,7 +161,7 @@ def _part(images: ImageFolder, number: int, count: int) -> ImageFolder:
 def _stamp(path: str) -> Stamp:
     try:
         return identity(path)
-    except ImageError:  # gone since it was listed, as will be said when it is read
+    except ImageError:  # gone since it was listed; reading it will report that
         return -1, -1
 
 

@@ -37,7 +37,7 @@ def explore(
 
 
 def load_models(run: Path, before: bool, snapshots: bool, device: str) -> dict[str, Embedder]:
-    """Models by what they are called on the page, in the order of their training; the last one is the run's."""
+    """Models by their names on the page, in the order of their training; the last one is the run's model."""
     embedder = Embedder.load(run, device)
     models: dict[str, Embedder] = {}
     if before:

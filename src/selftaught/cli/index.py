@@ -93,7 +93,7 @@ def push(
     index: Index,
     target: Annotated[str, typer.Argument(help="qdrant://HOST:6333/COLLECTION; the key is read from QDRANT_API_KEY.")],
 ) -> None:
-    """Copy the index to a Qdrant server: its collection then holds just what the index holds."""
+    """Copy the index to a Qdrant server: its collection then holds exactly what the index holds."""
     from selftaught.console import Reporter
     from selftaught.errors import printable
     from selftaught.index import open_index, parse_target, push_index
@@ -105,7 +105,7 @@ def push(
 
 
 def _tell(index: Any, change: Any) -> None:
-    """Say what was left out, done, and is there now."""
+    """Print what was left out and done, and what the index holds now."""
     import sys
 
     from selftaught.errors import printable

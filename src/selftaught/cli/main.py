@@ -14,7 +14,7 @@ from selftaught.cli import interrupts
 from selftaught.cli.commands import app
 from selftaught.errors import EndedElsewhere, SelftaughtError, UsageError
 
-# Typer's errors of usage, wherever its version keeps the class they share.
+# Typer's usage errors; versions keep their base class in different places.
 MISUSE: type[Exception] = typer.BadParameter.__mro__[1]
 DEBUG = "SELFTAUGHT_DEBUG"
 
@@ -25,7 +25,7 @@ def main() -> NoReturn:
         _check_processes()
         code = app(standalone_mode=False)
     except EndedElsewhere as error:
-        time.sleep(1)  # or the launcher, which stops all when one ends, might be quicker than process 0 says why
+        time.sleep(1)  # lets process 0 say why before the launcher, which sees this end, stops it
         _leave(error.exit_code)
     except SelftaughtError as error:
         _fail(str(error), error.exit_code)
@@ -51,15 +51,15 @@ def main() -> NoReturn:
         if os.environ.get(DEBUG):
             traceback.print_exc()
         _fail(_unexpected(error), 1)
-    if code == 130:  # typer's own end of an interrupted command
+    if code == 130:  # typer's exit code of an interrupted command
         _fail("interrupted", 130)
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _settle() -> None:
-    """What a command needs of its process, whatever it was started from."""
+    """Prepare the process for a command, independent of where it was started."""
     reuse_memory()
-    os.environ["MPLBACKEND"] = "Agg"  # a notebook's would need the notebook's packages
+    os.environ["MPLBACKEND"] = "Agg"  # a notebook's backend would need its packages
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # for names that the terminal cannot print
@@ -77,7 +77,7 @@ def _unexpected(error: Exception) -> str:
 
 
 def _check_processes() -> None:
-    """Of several processes, all that neither train nor embed would do the same work over and over."""
+    """Raise an error if several processes were started for a command that all of them would repeat."""
     if "RANK" not in os.environ or sys.argv[1:2] in (["train"], ["embed"]):
         return
     from selftaught.launched import launched
@@ -97,7 +97,7 @@ def _fail(message: str, code: int) -> NoReturn:
 
 
 def _place() -> tuple[int, int]:
-    """Which of how many processes this is. Without torch, which takes seconds to import, it is alone."""
+    """The number of this process, and of all. If torch is not imported, which takes seconds, it is alone."""
     if "selftaught.parallel" not in sys.modules:
         return 0, 1
     from selftaught.parallel import rank, world
@@ -106,7 +106,7 @@ def _place() -> tuple[int, int]:
 
 
 def _leave(code: int) -> NoReturn:
-    if _place()[1] > 1:  # what still waits for other processes, which may be gone, would keep this one from ending
+    if _place()[1] > 1:  # threads that wait for other processes, which may be gone, would block the exit
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

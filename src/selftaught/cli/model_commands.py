@@ -23,7 +23,7 @@ from selftaught.vectors import SUFFIXES, Vectors, check_folder_of, read_vectors_
 
 
 def load_model(use: ModelUse) -> Embedder:
-    """The model that a command was asked to use, as it was asked to."""
+    """The model that a command is asked to use, with its options."""
     embedder = Embedder.load(use.run, use.device, size=use.size, mirror=use.mirror or None, scales=use.scales)
     if "epoch" in embedder.description:
         epoch, epochs = embedder.description["epoch"], embedder.description["epochs"]
@@ -39,9 +39,9 @@ def whiten(embedder: Embedder, images: ImageFolder, reporter: Reporter) -> Embed
 
 
 def load_whitened(use: ModelUse, images: ImageFolder, kept: Path) -> Embedder:
-    """The model that a command was asked to use, whitened on these images if that was asked for.
+    """The model that a command is asked to use, whitened on these images if that is asked for.
 
-    ``kept``: where it was kept, if this was done before: later images and queries need the very same.
+    ``kept``: the folder that keeps the whitened model, if there is one: later images and queries need the same model.
     """
     embedder = load_model(use)
     if not use.whiten:
@@ -71,7 +71,7 @@ def evaluate(
     images.check_classes()
     reporter = Reporter()
     embedder = load_model(use)
-    if "--level" in (classes := images.describe_labels()):  # they might be others
+    if "--level" in (classes := images.describe_labels()):  # another level would give other classes
         reporter.say(classes)
     if use.whiten:
         embedder = whiten(embedder, images, reporter)
@@ -108,7 +108,7 @@ def evaluate(
 
 
 def _floor(embedder: Embedder) -> Embedder | None:
-    """The same backbone as it came, seen in the same way, if it is another model and its weights are on this disk."""
+    """The pretrained backbone of a model, with the same views; None if it is that model or is not on this disk."""
     about = embedder.description
     if about["own_backbone"] or about["head"] == "none" or not weights_on_disk(about["backbone"]):
         return None
@@ -120,7 +120,7 @@ def _floor(embedder: Embedder) -> Embedder | None:
 
 
 def open_collection(use: ModelUse, within: str, allow_skipped: bool) -> tuple[Embedder, Vectors]:
-    """A model and the vectors it makes of a collection: read from a file of them, or made now from images."""
+    """A model and its vectors of a collection: read from a file, or made now from images."""
     embedder = load_model(use)
     if not within:
         raise UsageError("--in is empty: give a folder of images, or a file written by selftaught embed")
@@ -140,7 +140,7 @@ def open_collection(use: ModelUse, within: str, allow_skipped: bool) -> tuple[Em
 def embed_folder(
     embedder: Embedder, images: ImageFolder, allow_skipped: bool
 ) -> tuple[ImageFolder, Tensor, list[Skipped]]:
-    """Embed all images that can be read; says which cannot."""
+    """Embed all images that can be read; prints which cannot."""
     reporter = Reporter()
     paths = [images.path(i) for i in range(len(images))]
     with reporter.work("embedding images", len(images)) as tell:
@@ -152,7 +152,7 @@ def embed_folder(
 
 
 def report_skipped(images: ImageFolder, skipped: Sequence[Skipped], allow: bool, reporter: Reporter) -> None:
-    """Say which images were left out; an error if they are too many."""
+    """Print which images were left out; raises an error if they are too many."""
     if not skipped:
         return
     check_skipped(images, skipped, allow=allow)
@@ -177,5 +177,5 @@ def scores_table(rows: dict[str, dict[str, float]]) -> Table:
 
 
 def title(column: str) -> str:
-    """A score's name as it is written in the literature."""
+    """A score's name as in the literature."""
     return {"map@r": "MAP@R", "r_precision": "R-Precision"}.get(column, column.replace("recall", "Recall"))

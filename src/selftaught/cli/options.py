@@ -12,14 +12,14 @@ Run = Annotated[
         metavar="RUN|NAME",
     ),
 ]
-Images = Annotated[str, typer.Argument(help="A folder of images, however nested, or tar shards.")]
+Images = Annotated[str, typer.Argument(help="A folder of images, with any subfolders, or tar shards.")]
 Seed = Annotated[int, typer.Option(help="Equal seeds give equal results on a CPU.", min=0, max=2**63 - 1)]
 Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")]
 AllowSkipped = Annotated[bool, typer.Option("--allow-skipped", help="Go on if over 5 % of the images are unreadable.")]
 Size = Annotated[
     int | None,
     typer.Option(
-        help="Pixels at which the model sees images; larger often finds more, and time goes with its square. "
+        help="Pixels at which the model sees images; larger often finds more, and the time grows with its square. "
         "(default: the model's own)"
     ),
 ]
@@ -40,7 +40,7 @@ Level = Annotated[
     str | None,
     typer.Option(
         help="Which folders name the classes: top, those directly in the folder, or leaf, those that hold the images. "
-        "(default: leaf where images lie in such folders only)"
+        "(default: leaf if images lie only in such folders)"
     ),
 ]
 Labels = Annotated[

@@ -1,4 +1,4 @@
-"""The page of a run: made at the end of training, and anew by selftaught report."""
+"""The page of a run: made at the end of training, and again by selftaught report."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def report(run: Path, images: str | None, out: Path | None, device: str) -> None
 
 
 def report_on_training(run: Path, device: str) -> None:
-    """Make the page of a run that has just ended; whatever happens to the page, the run is finished."""
+    """Make the page of a run that has just ended; if that fails, the run is still finished."""
     reporter = Reporter()
     again = f"selftaught report {printable(run)} makes it"
     try:
@@ -26,5 +26,5 @@ def report_on_training(run: Path, device: str) -> None:
         reporter.say(f"what was learned, as a page: {printable(page)}")
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted: the model is saved, its page is not made; {again}") from None
-    except Exception as error:  # nothing that can be wrong with a page makes the run a failure
+    except Exception as error:  # a problem with the page does not make the run a failure
         reporter.say(f"the model is saved, but its page could not be made ({printable(error)}); {again}")

@@ -76,7 +76,7 @@ def reproduce(
 
 
 def print_plan(table: Table, jobs: Sequence[Job], estimator: Estimator, data: Path) -> int:
-    """Say what will be done, job by job; returns for how many there is something to do."""
+    """Print what will be done, job by job; returns the number of jobs that are left to run."""
     waiting = [job for job in jobs if job.open]
     seconds = {job.folder: estimator.seconds(job) for job in waiting}
     print(f"{table.title}\n{table.note}".rstrip())

@@ -23,7 +23,7 @@ from selftaught.retrieval import nearest
 from selftaught.vectors import Vectors, check_folder_of
 
 SHEET_IMAGES = 500
-"""Images on a contact sheet; what is over is left to the table."""
+"""The most images on a contact sheet; the table has all."""
 
 Found = list[tuple[Path, list[Neighbor]]]
 Ask = Callable[[Tensor, int], list[list[Neighbor]]]
@@ -57,21 +57,21 @@ def search(
     exact: bool,
     allow_skipped: bool,
 ) -> None:
-    """Find, print, draw."""
+    """Find the nearest images, print them, and draw the sheet."""
     output.check()
     if root is not None and not root.is_dir():
         raise UsageError(f"there is no folder {printable(root)}")
     what = Path(use.run)
     if use.run and is_index(what):
         if use != ModelUse(use.run, use.device):
-            raise UsageError(f"{printable(what)} is an index, made with a size and all else: leave those options out")
+            raise UsageError(f"{printable(what)} is an index, which keeps the options it was made with: leave them out")
         if within is not None:
             raise UsageError(f"{printable(what)} is an index, which is searched itself: leave --in out")
         index = open_index(what, use.device)
         embedder, size, ask = index.embedder, len(index), _search_index(index, root, exact)
     else:
         if within is None:
-            load_model(use)  # which says so if there is none
+            load_model(use)  # raises an error if there is none
             raise UsageError(
                 f"{printable(what)} is a model: name the images by --in FOLDER, or make an index of them with "
                 "selftaught index, and search that"
@@ -109,7 +109,7 @@ def _search_vectors(known: Vectors, root: Path | None, device: torch.device) -> 
 
 
 def _embed_queries(embedder: Embedder, queries: Sequence[Path], allow_skipped: bool) -> tuple[list[Path], Tensor]:
-    """The images asked for, those of folders among them, and their vectors."""
+    """The query images, also those in folders, and their vectors."""
     paths, parts = [], []
     for query in queries:
         if query.is_dir():
@@ -123,7 +123,7 @@ def _embed_queries(embedder: Embedder, queries: Sequence[Path], allow_skipped: b
 
 
 def _without_queries(paths: Sequence[Path], vectors: Tensor, ask: Ask, k: int, size: int) -> Found:
-    """The k nearest of each query, without its own file under whatever name."""
+    """The k nearest of each query, without the query's own file under any name."""
     found: dict[int, list[Neighbor]] = {}
     count, rest = min(k + 1, size), list(range(len(paths)))
     while rest:
@@ -182,7 +182,7 @@ def _csv(found: Found) -> str:
 
 
 def _fitting(found: Found) -> Found:
-    """As many of the queries as a sheet has room for."""
+    """As many of the queries as fit on a sheet."""
     shown: Found = []
     room = SHEET_IMAGES
     for query, near in found:

@@ -20,7 +20,7 @@ This page is made from the docstrings of the settings: `python -m selftaught.cli
 
 
 def make_page() -> str:
-    """The page, from the settings and signals as they are."""
+    """The page, from the current settings and signals."""
     parts = [HEAD, "## Of every method", _settings_table(Settings, setting_kinds(Settings))]
     for methods, kind, names in _own_settings():
         parts += [f"## Of {methods}", _settings_table(kind, names)]

@@ -21,7 +21,7 @@ def share(use: ModelUse, out: Path | None, push: str | None, public: bool, licen
     shared = embedder.save(out, license=license)
     print(f"the model and its card are in {printable(out)}")
     if shared.why_not is not None:
-        print(f"selftaught alone can load it: {shared.why_not}")
+        print(f"only selftaught can load it: {shared.why_not}")
     else:
         print("timm, transformers and sentence-transformers can load it too; their vectors beside the model's:")
         for what, words in shared.parity.items():

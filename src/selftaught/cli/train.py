@@ -10,7 +10,7 @@ from selftaught.cli.options import AllowSkipped, Labels, Level
 
 
 class TrainCommand(TyperCommand):
-    """Its help names the settings of all methods, those of other packages included."""
+    """The command whose help names the settings of all methods, including those of other packages."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         from selftaught.learners import describe_settings
@@ -24,7 +24,7 @@ def train(
     images: Annotated[
         str | None,
         typer.Argument(
-            help="A folder of images, however nested; labels are not needed. "
+            help="A folder of images, with any subfolders; labels are not needed. "
             "Or a data set of the paper, such as cub:/data/CUB_200_2011, or tar shards: 'shards/{000..127}.tar'."
         ),
     ] = None,
@@ -38,7 +38,7 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The run folder to write: model, settings, metrics, curves.")] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(help="Go on with this run instead; with --epochs, also beyond its end.", metavar="RUN"),
+        typer.Option(help="Go on with this run instead; with --epochs, even beyond its end.", metavar="RUN"),
     ] = None,
     start: Annotated[
         str | None,
@@ -51,7 +51,7 @@ def train(
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="best (what was found best on photos), official (as the authors ran it), paper (as the text has it), "
+            help="best (what was found best on photos), official (as the authors ran it), paper (as its text says), "
             "sop (few photos of a thing), scratch, semi (for --labeled). (default: best, or semi)"
         ),
     ] = None,
@@ -91,7 +91,7 @@ def train(
     use_size: Annotated[
         int | None,
         typer.Option(
-            help="Pixels at which the finished model sees images; time goes with its square. "
+            help="Pixels at which the finished model sees images; the time grows with its square. "
             "(default: 9/7 of the crop it is trained with, 288 for 224)"
         ),
     ] = None,
@@ -117,7 +117,7 @@ def train(
     labels: Labels = None,
     snapshots: Annotated[
         int | None,
-        typer.Option(help="Keep the networks every so many epochs, for selftaught figures. (default: none)"),
+        typer.Option(help="Keep the networks every N epochs, for selftaught figures. (default: none)"),
     ] = None,
     allow_skipped: AllowSkipped = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to RUN/tensorboard.")] = False,

@@ -1,4 +1,4 @@
-"""The page's requests and their answers. Photos are asked for by number, and no path is ever made of a request."""
+"""The page's requests and their answers. Requests name photos by number, and never become part of a path."""
 
 import io
 import json
@@ -56,7 +56,7 @@ def make_app(exhibit: Exhibit, maps: Maps, token: str, selections: Path) -> App:
 
     def neighbors(version: int, vector: torch.Tensor, k: int) -> list[dict[str, Any]]:
         vectors = exhibit.versions[version].vectors
-        with lock:  # many searches at once would only slow one another
+        with lock:  # searches at the same time would only slow each other down
             distances, numbers = nearest(vector[None], vectors, min(k, len(vectors)))
             ratings = scale(version)
         pairs = zip(numbers[0].tolist(), distances[0].tolist(), strict=True)
@@ -132,7 +132,7 @@ def make_app(exhibit: Exhibit, maps: Maps, token: str, selections: Path) -> App:
 
 
 def decode(body: bytes) -> Image.Image:
-    """An uploaded image as RGB, if it is one and not too large."""
+    """An uploaded image as RGB; raises an error if it is no image or too large."""
     try:
         with Image.open(io.BytesIO(body), formats=FORMATS) as image:
             if image.width * image.height > UPLOAD_PIXELS:
@@ -141,7 +141,7 @@ def decode(body: bytes) -> Image.Image:
             return to_rgb(image)
     except ImageError:
         raise
-    except Exception:  # decoders raise all sorts of things
+    except Exception:  # decoders can raise anything
         raise ImageError("not an image that can be read (JPEG, PNG, WebP, BMP, TIFF or GIF)") from None
 
 
@@ -192,6 +192,6 @@ def _count(request: Request) -> int:
 
 
 def _printable_names(content: dict[str, Any]) -> dict[str, Any]:
-    """Names as JSON can hold them: bytes that are no text become question marks."""
+    """Names as JSON can hold them: bytes that are not text become question marks."""
     names = [name.encode("utf-8", "replace").decode("utf-8") for name in content["names"]]
     return {**content, "names": names}

@@ -1,4 +1,4 @@
-"""What points may be colored by: one value per photo."""
+"""Values to color points by, one per photo."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from selftaught.retrieval import choose_search
 
 KINDS = ("folder", "cluster", "date", "distance")
 CLUSTERS = 20
-"""As many groups as a person can tell apart by color."""
+"""The number of groups that a person can tell apart by color."""
 
 
 def color_by(exhibit: Exhibit, kind: str, version: int) -> dict[str, Any]:
-    """Classes (names, and for each photo the number of its class) or numbers (-1 where there is none)."""
+    """Classes (names, and for each photo the number of its class) or numbers (-1 if unknown)."""
     vectors = exhibit.versions[version].vectors
     if kind == "folder":
         folders = [exhibit.folder(number) for number in range(len(exhibit))]

@@ -1,4 +1,4 @@
-"""What the page shows: photos by number, and their vectors by one model or several."""
+"""The content of the page: photos by number, and their vectors by one or more models."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ EXIF, TAKEN = 0x8769, 36867
 
 @dataclass(frozen=True)
 class Version:
-    """The photos as one model sees them: its name for a person, and n×d vectors."""
+    """The photos as one model sees them: the model's name on the page, and n×d vectors."""
 
     name: str
     embedder: Embedder
@@ -33,14 +33,14 @@ class Exhibit:
     """Photos that may be shown, and nothing else: the page asks for them by number only."""
 
     names: tuple[str, ...]
-    """Relative to the folder they were found in."""
+    """Paths relative to the source folder."""
     paths: tuple[str, ...]
-    """What ``open_image`` reads."""
+    """Paths for ``open_image``."""
     versions: tuple[Version, ...]
     small: Callable[[int], bytes] | None = None
-    """Thumbnails that are at hand."""
+    """Gives thumbnails that already exist."""
     real: tuple[str, ...] = field(default=(), repr=False)
-    """Where each path led at the start: a link that is changed later leads nowhere."""
+    """The real path of each photo at the start: a link that is changed later is not followed."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -55,17 +55,17 @@ class Exhibit:
         return shrink(self._open(number, 128))
 
     def photo(self, number: int) -> bytes:
-        """A large JPEG, drawn anew: no byte of the file itself is ever sent."""
+        """A large JPEG, encoded again: no byte of the file itself is ever sent."""
         return shrink(self._open(number, PHOTO_SIDE), PHOTO_SIDE)
 
     def date(self, number: int) -> float:
-        """When a photo was taken by its own account, or else when its file was changed, in seconds; -1 if unknown."""
+        """When a photo was taken by its metadata, or else when its file was changed, in seconds; -1 if unknown."""
         path = self.paths[number]
         try:
             with Image.open(path) as image:
                 taken = str(image.getexif().get_ifd(EXIF).get(TAKEN, ""))
             return datetime.strptime(taken, "%Y:%m:%d %H:%M:%S").timestamp()
-        except Exception:  # nothing in a stranger's metadata is worth an error
+        except Exception:  # broken metadata must not cause an error
             place = path.archive if isinstance(path, Member) else path
             return os.path.getmtime(place) if os.path.exists(place) else -1.0  # noqa: PTH110, PTH204
 
@@ -90,7 +90,7 @@ def exhibit_index(index: Index, moved: Path | None = None) -> Exhibit:
     names = tuple(os.path.relpath(path, root) for path, root in pairs)
 
     def small(number: int) -> bytes:
-        """Its thumbnail, as long as nobody changes the index; without one it is made of the file."""
+        """The photo's thumbnail; empty if the index has changed, and then the file is used."""
         try:
             found = index.table.take([number], "path", "thumbnail").to_pylist()
         except SelftaughtError:
@@ -102,7 +102,7 @@ def exhibit_index(index: Index, moved: Path | None = None) -> Exhibit:
 
 
 def _real_paths(paths: Sequence[str]) -> tuple[str, ...]:
-    """Where paths lead, with each folder looked at once."""
+    """The real paths; each folder is resolved only once."""
     folders: dict[str, str] = {}
 
     def real(path: str) -> str:

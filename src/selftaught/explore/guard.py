@@ -1,4 +1,4 @@
-"""Who may ask: only pages that came from here, with the token in their address."""
+"""Access control: only pages from this server, with the token in their address, get answers."""
 
 import hmac
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -16,7 +16,7 @@ HEADERS = {
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "cross-origin-resource-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
-    "referrer-policy": "no-referrer",  # or the address with its token would be told to others
+    "referrer-policy": "no-referrer",  # otherwise other sites would see the token in the address
     "x-content-type-options": "nosniff",
 }
 
@@ -49,7 +49,7 @@ def _is_welcome(scope: Scope, token: str) -> bool:
         return False
     host, origin = headers.get("host", ""), headers.get("origin")
     try:
-        if urlsplit(f"//{host}").hostname not in HERE:  # another name for this machine: a trick of a strange page
+        if urlsplit(f"//{host}").hostname not in HERE:  # DNS rebinding by a foreign page
             return False
     except ValueError:
         return False

@@ -1,4 +1,4 @@
-"""Maps of several versions, made while one looks at them."""
+"""Maps of several versions, made while the page shows them."""
 
 import threading
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ from selftaught.report import EARLY, LATE, Map, neighbor_map, principal_map
 
 
 class Maps:
-    """A map of each version, better from moment to moment while a thread works on it."""
+    """A map of each version, which a thread improves step by step."""
 
     def __init__(self, vectors: Sequence[Tensor]) -> None:
         self._vectors = vectors
         self.maps: list[Map] = [principal_map(one) for one in vectors]
         self.steps = [0] * len(vectors)
-        """How far each map is; EARLY + LATE is finished."""
+        """The number of steps done for each map; EARLY + LATE means finished."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
 
@@ -23,7 +23,7 @@ class Maps:
         self._thread.start()
 
     def stop(self, patience: float = 5.0) -> bool:
-        """End the work; whether it has ended within so many seconds."""
+        """End the work; returns whether it has ended within ``patience`` seconds."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(patience)
@@ -39,11 +39,11 @@ class Maps:
                 self.maps[number], self.steps[number] = places, min(step, EARLY + LATE - 1)
                 return self._stopped.is_set()
 
-            # Maps of the same photos begin alike, so that a photo is not thrown across the plane without a reason.
+            # Maps of the same photos start alike, so that photos do not jump across the plane without a reason.
             first = self.maps[0] if number else self.maps[number]
             try:
                 self.maps[number] = neighbor_map(vectors, first, show)
-            finally:  # whatever stopped it, what is there is all there will be
+            finally:  # whatever stopped it, the map will not change any more
                 self.steps[number] = EARLY + LATE
             if self._stopped.is_set():
                 return

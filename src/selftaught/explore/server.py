@@ -36,10 +36,10 @@ def serve(exhibit: Exhibit, port: int, selections: Path, *, browser: bool = Fals
         webbrowser.open(address)
     try:
         uvicorn.Server(config).run(sockets=[place])
-    except KeyboardInterrupt:  # the way to end it
+    except KeyboardInterrupt:  # the usual way to stop
         pass
     finally:
-        if not maps.stop():  # a thread within compiled code would make Python abort at its end
+        if not maps.stop():  # Python would abort at its exit if a thread still runs compiled code
             sys.stdout.flush()
             os._exit(0)
 
@@ -50,5 +50,5 @@ def check_installed() -> None:
         import starlette
         import uvicorn
     except ImportError:
-        raise UsageError("exploring needs a few parts more: pip install 'selftaught[explore]'") from None
+        raise UsageError("exploring needs more packages: pip install 'selftaught[explore]'") from None
     del openTSNE, starlette, uvicorn

@@ -29,12 +29,12 @@ LARGEST_ONNX = 2**31
 """Bytes that one ONNX file can hold."""
 NOTES = "selftaught.json"
 LARGEST_CHECK = 16
-"""Of given images at most so many are used for the check."""
+"""The most images that the check uses."""
 TOLERANCE = 1e-3
-"""The largest difference between two vectors that rounding explains, as a part of their length."""
+"""The largest difference between two vectors that rounding explains, relative to their length."""
 
 Run = Callable[[np.ndarray], np.ndarray]
-"""uint8 n×H×W×3 → float32 n×dim, by what was written."""
+"""uint8 n×H×W×3 → float32 n×dim, by the written file."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ def export(embedder: Embedder, paths: Sequence[Path], images: Sequence[str] = ()
 
     Args:
         paths: ``.onnx`` for onnxruntime and others, ``.pt2`` for ``torch.export.load``.
-        images: files to check the result with, of which at most 16 are taken; without any, photos are drawn.
+        images: files to check the result with; at most 16 are used. Without any, photos are drawn.
 
     Raises:
-        SelftaughtError: if the network cannot be exported, or gives other vectors then; no file is written.
+        SelftaughtError: if the network cannot be exported, or its export gives other vectors; no file is written.
     """
     for path in paths:
         check_target(path)
@@ -99,7 +99,7 @@ def export(embedder: Embedder, paths: Sequence[Path], images: Sequence[str] = ()
 
 
 def check_target(path: Path) -> None:
-    """An error if a file of this kind cannot be written here."""
+    """Raise an error if a file of this kind cannot be written here."""
     if path.suffix not in (".onnx", ".pt2"):
         raise UsageError(f"{printable(path)} must end in .onnx or .pt2")
     missing = [name for name in ONNX_PACKAGES if find_spec(name) is None]
@@ -114,7 +114,7 @@ def trace(embedder: Embedder) -> ExportedProgram:
     try:
         with torch.no_grad():
             return torch.export.export(ImagesToVectors(embedder).eval(), (example,), dynamic_shapes=dynamic)
-    except Exception as error:  # tracing meets whatever a network does
+    except Exception as error:  # tracing a network can raise anything
         reason = " ".join(str(error).split())[:200]
         raise SelftaughtError(f"the network {embedder.description['backbone']} cannot be exported: {reason}") from error
 
@@ -125,7 +125,7 @@ def open_some(images: Sequence[str]) -> list[Image.Image]:
     for image in images[:: -(-len(images) // LARGEST_CHECK)]:
         with suppress(ImageError):
             photo = open_image(image)
-            if min(photo.size) > 1:  # torch.export takes a side of 1 for a special case
+            if min(photo.size) > 1:  # torch.export treats a side of 1 as a special case
                 photos.append(photo)
     if not photos:
         raise ImageError(f"there is nothing to check with: {printable(images[0])} and others cannot be read")

@@ -1,4 +1,4 @@
-"""Results that are better seen than read: contact sheets, training curves and the HTML page."""
+"""Results as pictures: contact sheets, training curves and the HTML page."""
 
 from selftaught.report.comparison import STYLE as COMPARISON_STYLE
 from selftaught.report.comparison import Find, comparison

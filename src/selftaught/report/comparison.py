@@ -1,4 +1,4 @@
-"""What a photo finds before and after training, one row above the other, as HTML."""
+"""The neighbors of a photo before and after training, one row above the other, as HTML."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from html import escape
 from selftaught.report.gallery import thumbnail
 
 SIDE = 150
-"""Pixels of a photo's shorter side, of which a square is shown."""
+"""Pixels of a photo's shorter side; the page shows a square of it."""
 
 STYLE = """
 .query { display: grid; grid-template-columns: minmax(5rem, 8rem) 1fr; gap: 0 1.5rem; margin: 1.5rem 0 2.5rem; }
@@ -40,7 +40,7 @@ MARKS = {"right": "✓", "wrong": "✗", "new": "new"}
 
 
 def comparison(query: Find, rows: Mapping[str, Sequence[Find]]) -> str:
-    """A photo, and beside it one row of what it finds for each model, under the model's name."""
+    """A photo, and beside it one row of neighbors for each model, under the model's name."""
     shown = "".join(
         f'<div><h3>{escape(name)}</h3>\n<ol class="found">{"".join(map(_found, row))}</ol></div>'
         for name, row in rows.items()

@@ -18,8 +18,8 @@ LINE_COLORS = ("#1f4e9c", "#d9730d", "#1a7f37", "#8250df", "#bf3989", "#57606a")
 INK, FAINT = "#24292f", "#8c959f"
 COLUMNS = 3
 LEAST_POINTS, LEAST_SHARE = 5.0, 0.25
-"""What an axis spans at least, in points of a percentage or as a share of the largest value: a small change should look
-like one."""
+"""The smallest range of an axis, in percentage points or as a share of the largest value: a small change should look
+small."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def plot_curves(
         history: one row per epoch with its number under "epoch". What a row lacks is left out of its chart,
             and a chart without any value is left out altogether.
         path: the PNG to write; one that exists is replaced.
-        queries: photos that scores are measured on, of which their noise follows.
+        queries: the number of photos that scores are measured on, which decides their noise.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -68,7 +68,7 @@ def plot_curves(
 def draw_charts(
     start: Mapping[str, float], history: Sequence[Mapping[str, float]], queries: int = 0
 ) -> list[tuple[str, Image.Image]]:
-    """The same charts one by one, each with its title, for a page on which they find room as it is wide."""
+    """The same charts one by one, each with its title, for a page that arranges them by its width."""
     rows, charts = [{**start, "epoch": 0}, *history], []
     for panel in _panels(rows):
         figure = Figure(figsize=(4.6, 2.6), dpi=130, layout="constrained", facecolor="white")
@@ -81,7 +81,7 @@ def draw_charts(
 
 def _panels(rows: Sequence[Mapping[str, float]]) -> list[Panel]:
     recalls = sorted({key for row in rows for key in row if key.startswith("recall@")}, key=lambda key: int(key[7:]))
-    parts = any("contrastive" in row for row in rows)  # then the whole is not drawn as well
+    parts = any("contrastive" in row for row in rows)  # then the whole loss is not drawn
     panels = [
         *([] if parts else [Panel("Loss", {"loss": ""})]),
         Panel("Contrastive loss", {"contrastive": ""}),
@@ -94,7 +94,7 @@ def _panels(rows: Sequence[Mapping[str, float]]) -> list[Panel]:
 
 
 def draw_panel(axes: Axes, panel: Panel, rows: Sequence[Mapping[str, float]], queries: int = 0) -> None:
-    """Draw a chart. ``queries``: photos that percentages are measured on, if that is known."""
+    """Draw a chart. ``queries``: the number of photos that percentages are measured on, 0 if unknown."""
     scale, last = 100 if panel.percent else 1, max(row["epoch"] for row in rows)
     ends, widest, largest = [], 0.0, 0.0
     for (key, name), color in zip(panel.names.items(), LINE_COLORS * len(panel.names), strict=False):

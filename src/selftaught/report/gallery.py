@@ -16,7 +16,7 @@ from selftaught.report.page import paragraphs, write_document
 from selftaught.report.sheet import fit_image
 
 THUMBNAIL = 200
-"""Height in pixels, and at most three halves of it wide."""
+"""The height of a thumbnail in pixels; its width is at most 1.5 times that."""
 BARS = 60
 
 STYLE = """
@@ -103,15 +103,15 @@ class Chapter:
     html: str = ""
     groups: Sequence[PhotoGroup] = ()
     pairs: bool = False
-    """Groups stand side by side, as pairs do."""
+    """Whether groups stand side by side, for pairs."""
 
 
 def write_gallery(
     path: Path, title: str, lead: str, chapters: Sequence[Chapter], names: Sequence[Sequence[str]] | None = None
 ) -> None:
-    """Write a self-contained page of photos; with ``names``, a table with its header first, groups can be named on it.
+    """Write a self-contained page of photos; with ``names``, a table with its header first, its user can name groups.
 
-    A button then saves the table with the names typed in as groups.csv. Photos that cannot be read are gray.
+    A button then saves the table with these names as groups.csv. Photos that cannot be read are gray.
     """
     parts = [f'<header class="lead">\n<h1>{escape(title)}</h1>\n{paragraphs(lead)}\n</header>']
     if names is not None:

@@ -1,4 +1,4 @@
-"""A map of images: each near its point of the plane, none over another."""
+"""A map of images: each is near its point of the plane, and none covers another."""
 
 from collections.abc import Sequence
 
@@ -6,9 +6,9 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 FADE = 0.45
-"""How much of the paper shows through an image that is not marked."""
+"""How much of the white background shows through an image that is not marked."""
 REACH = 1
-"""Cells that an image may move, in each direction, from a cell that is taken."""
+"""The number of cells that an image may move, in each direction, if its cell is taken."""
 
 
 def draw_image_map(
@@ -16,14 +16,14 @@ def draw_image_map(
 ) -> tuple[Image.Image, int]:
     """Draw images at their points, on a grid, so that none covers another.
 
-    Marked images (those with a color) come first and get a frame in it; the others are drawn pale. Who finds
-    neither its cell nor one beside it free is not drawn.
+    Marked images (those with a color) come first and get a frame of that color; the others are drawn pale. An image
+    is left out if its cell and the cells around it are taken.
 
     Args:
         thumbnails: n images, square.
         points: n×2, x to the right and y upward.
         colors: n, the color of the frame, or None.
-        cells: on a side of the square map.
+        cells: the number of cells on a side of the square map.
         cell: side of a cell in pixels.
 
     Returns:
@@ -55,7 +55,7 @@ def draw_image_map(
 
 
 def free_cells(points: Tensor, cells: int) -> list[tuple[int, int] | None]:
-    """A cell (column, row) of its own for each point, first come, first served; None where all near are taken.
+    """A cell (column, row) of its own for each point, in order; None if all cells near it are taken.
 
     The points are stretched to fill a square of ``cells``×``cells``.
 

@@ -15,8 +15,8 @@ def plot_lines(
     """Draw one line per name over the epochs, its name and last value beside its end, as a PNG.
 
     Args:
-        rows: one per point in time, its epoch under "epoch". A value that is missing or no number is left out.
-        names: the keys to draw, and what each is called.
+        rows: one per point in time, its epoch under "epoch". A value that is missing or not a number is left out.
+        names: the keys to draw, with the names to show.
         path: the PNG to write; one that exists is replaced.
         percent: the values are fractions, drawn in percent.
 

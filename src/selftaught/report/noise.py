@@ -1,17 +1,17 @@
-"""How much of a signal's ups and downs is noise."""
+"""The noise in a signal."""
 
 import math
 from collections.abc import Sequence
 from statistics import median
 
 FEWEST = 5
-"""Values from which on their scatter can be told from their course."""
+"""The fewest values from which noise can be told from a trend."""
 
 
 def scatter(values: Sequence[float]) -> float:
-    """The standard deviation of a series around its own course; 0 where there are too few values to tell.
+    """The standard deviation of a series around its own trend; 0 if there are too few values to tell.
 
-    From the median of the second differences, which a steady rise or fall does not change, and one jump hardly.
+    It uses the median of the second differences: a steady rise or fall does not change it, and one jump hardly does.
 
     Example:
         >>> scatter([1, 2, 3, 4, 5, 6]), round(scatter([0, 1, 0, 1, 0, 1]), 2)
@@ -31,5 +31,5 @@ def chance(fraction: float, count: int) -> float:
         (0.049, 0.013)
     """
     count += 4
-    share = (fraction * (count - 4) + 2) / count  # as Agresti and Coull: two more of either kind
+    share = (fraction * (count - 4) + 2) / count  # Agresti and Coull: two more of each kind
     return math.sqrt(share * (1 - share) / count)

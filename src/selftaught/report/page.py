@@ -40,12 +40,12 @@ th { background: var(--band); font-weight: 600; }
 """.strip()
 
 NUMBER = re.compile(r"[-+−]?\d[\d.,]*\s*(%|[a-zA-Zµ×]{1,3})?(\s*±\s*[\d.,]+\s*%?)?|[–—-]?")
-"""A cell that is set flush right: a number with perhaps a unit or an error, or a dash for none."""
+"""Matches a cell that is aligned right: a number, optionally with a unit or an error, or a dash for none."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: text (a blank line parts paragraphs), an image, a table with its header first, ready HTML."""
+    """A part of the page: text (blank lines separate paragraphs), an image, a table with its header first, HTML."""
 
     heading: str
     text: str
@@ -71,7 +71,7 @@ def write_page(path: Path, title: str, lead: str, sections: Sequence[Section], s
 
 
 def write_document(path: Path, title: str, body: str, *, style: str = "", script: str = "") -> None:
-    """Write HTML as a page of its own: images are data, the script (if any) is this one, and nothing is fetched."""
+    """Write HTML as a complete page: images are data, only ``script`` may run, and nothing is fetched."""
     allowed = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     if script:
         digest = base64.b64encode(hashlib.sha256(f"\n{script}\n".encode()).digest()).decode()
@@ -79,7 +79,7 @@ def write_document(path: Path, title: str, body: str, *, style: str = "", script
     parts = [
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        # Browsers then refuse to fetch anything, whatever ends up in the text.
+        # Browsers then refuse to fetch anything, whatever the text contains.
         f'<meta http-equiv="Content-Security-Policy" content="{allowed}">',
         f"<title>{escape(title)}</title>\n<style>\n{STYLE}{style}\n</style>\n</head>\n<body>\n<main>",
         body,
@@ -87,7 +87,7 @@ def write_document(path: Path, title: str, body: str, *, style: str = "", script
         *([f"<script>\n{script}\n</script>"] if script else []),
         "</body>\n</html>\n",
     ]
-    # A file name may hold bytes that are no text; they become question marks.
+    # A file name may hold bytes that are not text; they become question marks.
     write_atomically(path, "\n".join(parts).encode("utf-8", "replace"))
 
 
@@ -111,7 +111,7 @@ def picture(image: Path | Image.Image, description: str) -> str:
     png, jpeg = io.BytesIO(), io.BytesIO()
     drawn.save(png, "PNG", optimize=True)
     drawn.save(jpeg, "JPEG", quality=90, subsampling=0)
-    # Photographs are many times smaller as JPEG, drawings as PNG, which keeps them exact.
+    # Photographs are many times smaller as JPEG, and drawings as PNG, which also keeps them exact.
     kind, content = min(("png", png.getvalue()), ("jpeg", jpeg.getvalue()), key=lambda choice: len(choice[1]))
     data = base64.b64encode(content).decode()
     size = f'width="{drawn.width}" height="{drawn.height}"'

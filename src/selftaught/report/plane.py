@@ -14,14 +14,14 @@ from selftaught.retrieval import choose_search
 Map = NDArray[np.float32]
 PERPLEXITY = 30
 EARLY, LATE = 250, 500
-"""Steps of t-SNE with the groups pulled together, and without."""
+"""Steps of t-SNE with early exaggeration, and without."""
 EVERY = 25
 DIRECTIONS, FEW = 50, 10_000
-"""Over so many images, neighbors are looked for in this many principal directions."""
+"""For more than FEW images, neighbors are searched in this many principal directions."""
 
 
 def principal_map(vectors: Tensor) -> Map:
-    """The two directions in which the vectors differ most, n×2; at hand at once.
+    """The vectors in the two directions in which they differ most, n×2; needs almost no time.
 
     Example:
         >>> principal_map(torch.tensor([[0.0, 0.0], [3.0, 0.0], [6.0, 0.0]])).shape
@@ -31,7 +31,7 @@ def principal_map(vectors: Tensor) -> Map:
 
 
 def neighbor_map(vectors: Tensor, start: Map, show: Callable[[int, Map], bool]) -> Map:
-    """A map by t-SNE from a first one.
+    """A map by t-SNE, starting from another map.
 
     Args:
         vectors: n×d.
@@ -50,7 +50,7 @@ def neighbor_map(vectors: Tensor, start: Map, show: Callable[[int, Map], bool]) 
     search, _ = choose_search("auto", n, points.device)
     distances, indices = search(points, points, min(3 * perplexity, n - 1), exclude=torch.arange(n))
     known = PrecomputedNeighbors(indices.numpy(), distances.numpy().astype(np.float64))
-    cores = available_cores() if n > 1000 else 1  # for few, threads wait for one another longer than they work
+    cores = available_cores() if n > 1000 else 1  # with few images, threads wait longer than they work
     affinities = PerplexityBasedNN(knn_index=known, perplexity=perplexity, n_jobs=cores)
     method = "fft" if n > FEW else "bh"
     small = 1e-4 * start.astype(np.float64) / max(1e-12, float(start[:, 0].std()))
@@ -75,14 +75,14 @@ def project(vectors: Tensor, directions: int) -> Tensor:
     for part in vectors.split(65536):
         spread_out += ((part - center).T @ (part - center)).double()
     axes = torch.linalg.eigh(spread_out).eigenvectors.flip(1)[:, :directions].float()
-    # One sign of two that are equally good, so that the same photos give the same map.
+    # Both signs are equally good: a fixed one gives the same map for the same photos.
     axes = axes * axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()
     found = (vectors - center) @ axes
     return torch.nn.functional.pad(found, (0, max(0, directions - found.shape[1])))
 
 
 def spread(places: NDArray[Any]) -> Map:
-    """Places moved and scaled into the square from -1 to 1, but for a few outliers."""
+    """Places moved and scaled into the square from -1 to 1, except for a few outliers."""
     middle = np.median(places, axis=0)
     reach = np.quantile(np.abs(places - middle), 0.995) or 1.0
     return np.ascontiguousarray((places - middle) / reach, dtype=np.float32)

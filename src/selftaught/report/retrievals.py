@@ -1,4 +1,4 @@
-"""What a query retrieves, as rows of a contact sheet."""
+"""The neighbors of queries, as rows of a contact sheet."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a search has found, as a picture: the query apart, its neighbors in order, every name in full beneath."""
+"""The results of a search as a picture: the query, its neighbors in order, and all names in full beneath."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ LINE = 15
 
 @dataclass(frozen=True)
 class Neighbor:
-    """An image that was found, and what is said of its distance."""
+    """An image that was found, with its distance."""
 
     path: Path
     distance: float
     closer_than: float | None
-    """The fraction of the collection's own neighbors that are further apart."""
+    """The fraction of neighbors within the collection that are further apart."""
 
 
 def search_sheet(found: Sequence[tuple[Path, Sequence[Neighbor]]]) -> Image.Image:
@@ -47,7 +47,7 @@ def rate(closer_than: float | None) -> str:
         >>> rate(0.974)
         'closer than 97 % of neighbors'
     """
-    # Rounded down: 100 % would be a claim about all.
+    # At most 99: 100 % would be a claim about all.
     return "" if closer_than is None else f"closer than {min(99, int(100 * closer_than))} % of neighbors"
 
 

@@ -16,7 +16,7 @@ Frame = Literal["plain", "query", "right", "wrong"]
 
 INK = "#24292f"
 MAT = "#f3f4f6"
-"""Fills the part of a square tile that an image of another shape leaves open."""
+"""The color around an image that does not fill its square tile."""
 GRAY = "#8c959f"
 FRAME_COLORS: Mapping[Frame, str] = {"plain": "#d0d7de", "query": "#1f4e9c", "right": "#1a7f37", "wrong": "#cf222e"}
 MARKS: Mapping[Frame, tuple[tuple[tuple[float, float], ...], ...]] = {
@@ -106,7 +106,7 @@ def fit_image(image: Path | Image.Image, side: int) -> Image.Image:
     try:
         picture = open_image(image) if isinstance(image, Path) else to_rgb(image)
         scale = side / max(picture.size)
-    except (ImageError, OSError, ZeroDivisionError):  # a Pillow image may be empty, or still to be loaded
+    except (ImageError, OSError, ZeroDivisionError):  # a Pillow image may be empty, or not loaded yet
         square = Image.new("RGB", (side, side), GRAY)
         ImageDraw.Draw(square).text((side / 2, side / 2), "unreadable", "white", font(side // 8), anchor="mm")
         return square

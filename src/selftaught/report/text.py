@@ -1,4 +1,4 @@
-"""Text in pictures: a font that is always there, and strings it can draw in the room there is."""
+"""Text in pictures: a font that is always available, and strings that it can draw in a given width."""
 
 import unicodedata
 from functools import lru_cache
@@ -12,13 +12,13 @@ MISSING = "□"
 """Stands for a character the font has no glyph for."""
 
 LONGEST = 400
-"""Characters of a text that are looked at: more never fit."""
+"""The most characters of a text that are used: more never fit."""
 
 
 def text_line(text: str, face: ImageFont.FreeTypeFont, width: int, ink: str, *, centered: bool = False) -> Image.Image:
     """One line of text on white, shortened to ``width`` pixels.
 
-    A picture of its own, so that no pile of accents can reach beyond its line.
+    It is a separate picture, so that stacked accents cannot reach beyond the line.
     """
     strip = Image.new("RGB", (width, sum(face.getmetrics())), "white")
     short = shorten(text, face, width)
@@ -28,7 +28,7 @@ def text_line(text: str, face: ImageFont.FreeTypeFont, width: int, ink: str, *, 
 
 
 def shorten(text: str, face: ImageFont.FreeTypeFont, width: int) -> str:
-    """The text as it fits in ``width`` pixels: with an ellipsis inside if need be.
+    """The text shortened to ``width`` pixels, with an ellipsis inside if needed.
 
     Both ends are kept, more of the start: file names often differ in a number just before the extension.
     """
@@ -46,9 +46,9 @@ def shorten(text: str, face: ImageFont.FreeTypeFont, width: int) -> str:
 
 
 def drawable(text: str) -> str:
-    """One line with only what the font can draw.
+    """The text on one line, with only characters that the font can draw.
 
-    Line breaks become spaces, invisible characters (joiners, direction marks, variation selectors) go,
+    Line breaks become spaces, invisible characters (joiners, direction marks, variation selectors) are removed,
     and every other character without a glyph becomes □.
 
     Example:

@@ -12,7 +12,7 @@ REMOVALS: dict[str, tuple[str, dict[str, Any]]] = {
     "without-neighbors": ("w/o nearest-neighbor batches", {"batches": "random"}),
     "without-distillation": ("w/o KL divergence", {"distill": False}),
 }
-"""The six parts that can be taken away: name, label, settings."""
+"""The six parts that can be removed: name, label, settings."""
 
 _PAIR = ("cub", "cars")
 
@@ -48,8 +48,8 @@ SIGMAS = (0.5, 1, 2, 3, 4, 5)
 
 
 def _point(k: int = DEFAULT_K, sigma: float = DEFAULT_SIGMA) -> dict[str, Any]:
-    """Both settings in full, also the one that is not varied: a quick table has other defaults."""
-    return {"neighbors": k // 2, "sigma": float(sigma)}  # k counts rows, of which every image has two
+    """Both settings, even the one that is not varied: a quick table has other defaults."""
+    return {"neighbors": k // 2, "sigma": float(sigma)}  # k counts rows, and every image has two
 
 
 SENSITIVITY = Table(

@@ -16,11 +16,11 @@ class Cell:
 
     last: Mapping[int, float]
     best: Mapping[int, float]
-    """In the epoch with the best Recall@1 on the test images."""
+    """The score in the epoch with the best Recall@1 on the test images."""
     paper: float | None = None
     failed: bool = False
     seeds: int = 1
-    """How many there should be, of which some may be missing."""
+    """The number of seeds asked for; some may be missing."""
 
     @property
     def mean(self) -> float | None:
@@ -28,7 +28,7 @@ class Cell:
 
     @property
     def deviation(self) -> float | None:
-        """The sample deviation, where there are at least two seeds."""
+        """The sample deviation; None with fewer than two seeds."""
         return statistics.stdev(self.last.values()) if len(self.last) > 1 else None
 
     @property
@@ -41,7 +41,7 @@ Cells = dict[str, dict[str, dict[str, Cell]]]
 
 
 def collect(request: Request) -> Cells:
-    """What all finished runs in the output folder measured, also those of earlier commands."""
+    """The scores of all finished runs in the output folder, including those of earlier commands."""
     cells: Cells = {}
     for row in request.table.rows:
         for dataset in request.table.datasets(row):
@@ -54,7 +54,7 @@ def collect(request: Request) -> Cells:
                 if status(folder) == "finished":
                     try:
                         run = measured_floor(folder, row.floor) if row.floor else measured(folder)
-                    except SelftaughtError:  # its sentence stands with the job
+                    except SelftaughtError:  # the job shows the error
                         failed = True
                     else:
                         runs |= {} if run is None else {seed: run}
@@ -73,7 +73,7 @@ def _cells(
 
 
 def _seeds(request: Request, row: Row, dataset: str) -> list[int]:
-    """Those that are asked for, and those of earlier commands."""
+    """The seeds that are asked for, and those of earlier commands."""
     place = run_folder(request.out, row.source or row.name, dataset, 0).parent
     names = {path.name.split(".")[0] for path in place.glob("seed-*")}
     return sorted({int(name[5:]) for name in names if name[5:].isdigit()} | set(range(request.seeds)))

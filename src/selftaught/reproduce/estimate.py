@@ -1,4 +1,4 @@
-"""How long a job will take: from finished jobs where there are any, else from a few timed steps."""
+"""How long a job will take: from finished jobs if there are any, otherwise from a few timed steps."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ class Estimator:
         self._timed: dict[str, float] = {}
 
     def seconds(self, job: Job) -> float:
-        """About how long the rest of a job takes."""
+        """About how many seconds the rest of a job takes."""
         if not job.work:
             return 0.0
         return max(0.0, self._pace(job.backbone) * job.work - run_seconds(job.folder))
@@ -44,11 +44,11 @@ class Estimator:
 def seconds_per_image(backbone: str, device: torch.device) -> float:
     """Seconds that one training image costs per epoch, from timed steps on random input.
 
-    Two views pass the student forth and back and the teacher forth; then the image is embedded once more for the next
-    batches, and so is, on average, one test image. Reading images is not in it.
+    Two views pass forward and backward through the student and forward through the teacher; then the image is embedded
+    once more for the next batches, and so is, on average, one test image. Reading images is not included.
     """
     if backbone == "auto" and offline_weights() is not None and not hub_reachable():
-        backbone = OFFLINE_BACKBONE  # which is what "auto" will then be
+        backbone = OFFLINE_BACKBONE  # "auto" will fall back to it
     built = build_backbone(backbone, "none")
     encoder = Encoder(built.module, built.preprocessing, freeze_batch_norm=True).to(device)
     images, size = _IMAGES.get(device.type, 4), built.preprocessing.size

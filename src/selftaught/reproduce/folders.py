@@ -1,4 +1,4 @@
-"""Run folders: how far each is, and what it measured."""
+"""Run folders: the state of each, and its scores."""
 
 import json
 import math
@@ -21,7 +21,7 @@ class Measured:
 
     last: Mapping[str, float]
     best: Mapping[str, float] = field(default_factory=dict)
-    """In the one epoch with the best Recall@1 on the test images."""
+    """The scores in the epoch with the best Recall@1 on the test images."""
     epochs: int = 0
     seconds: float = 0.0
 
@@ -39,7 +39,7 @@ def status(folder: Path) -> Status:
 
 
 def note_failure(folder: Path, sentence: str, final: bool) -> None:
-    """Write down beside the run folder why it failed; ``final`` if more of the same would not help."""
+    """Write beside the run folder why the run failed; ``final``: running it again would not help."""
     file = _failure_file(folder)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, json.dumps({"error": sentence, "final": final}) + "\n")
@@ -47,7 +47,7 @@ def note_failure(folder: Path, sentence: str, final: bool) -> None:
 
 def failure(folder: Path) -> tuple[str, bool]:
     """Why a run failed, and whether that is final."""
-    if not _failure_file(folder).exists() and status(folder) == "failed":  # a kill came before the note
+    if not _failure_file(folder).exists() and status(folder) == "failed":  # killed before the note was written
         return f"training collapsed; see {printable(folder)}", True
     try:
         noted = json.loads(_failure_file(folder).read_text("utf-8"))
@@ -61,21 +61,21 @@ def forget_failure(folder: Path) -> None:
 
 
 def drop_checkpoints(folder: Path) -> None:
-    """Delete what only a run under way needs; a finished one keeps its model."""
+    """Delete files that only an unfinished run needs; a finished one keeps its model."""
     for name in (CHECKPOINT, PARTIAL):
         for file in folder.rglob(name):
             file.unlink()
 
 
 def measured_floor(folder: Path, name: str) -> Measured | None:
-    """What a run measured of an untrained model; None if it did not, as with weights that are not pretrained."""
+    """The scores of an untrained model in a run; None if there are none, as without pretrained weights."""
     models = read_models(folder)
     scores = _scores(models["models"].get(name, {})) if models is not None else {}
     return Measured(scores) if scores else None
 
 
 def measured(folder: Path) -> Measured:
-    """What a finished run measured on its test images."""
+    """The scores of a finished run on its test images."""
     try:
         start = json.loads((folder / START).read_text("utf-8"))
         epochs = [json.loads(line) for line in (folder / METRICS).read_text("utf-8").splitlines()]
@@ -90,13 +90,13 @@ def measured(folder: Path) -> Measured:
 
 
 def _asked(folder: Path, otherwise: int) -> int:
-    """The epochs that a run was to have."""
+    """The number of epochs that a run was asked for."""
     saved = json.loads((folder / SETTINGS).read_text("utf-8", "surrogateescape"))
     return int(saved.get("settings", {}).get("epochs", otherwise))
 
 
 def run_seconds(folder: Path) -> float:
-    """Seconds that the epochs of a run took, with those of its earlier stages; 0 if that cannot be read."""
+    """Seconds that the epochs of a run and its earlier stages took; 0 if that cannot be read."""
     seconds = 0.0
     for file in folder.rglob(TIMING):
         try:

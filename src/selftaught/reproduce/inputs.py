@@ -1,4 +1,4 @@
-"""What a job is run on: images, weights, packages. What is missing is one sentence that says what to get."""
+"""The inputs of a job: images, weights, packages. If one is missing, an error says what to get."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from selftaught.reproduce.plan import Job
 
 PHOTOS = "photos"
-"""Where in the output folder the embedded data lie."""
+"""The place of the embedded data in the output folder."""
 WEIGHT_FILES = {"googlenet": ("npz", "pth", "safetensors"), "bn_inception": ("pth", "safetensors")}
-"""Backbones whose weights are files that a person gets, and the kinds of file."""
+"""Backbones whose weights are files that the user must get, and the kinds of file."""
 SWAV_FILE = ("swav_resnet50", ("pth", "safetensors"))
 SWAV_PUBLISHED = "a ResNet50 that SwAV's authors published, such as swav_800ep_pretrain.pth.tar, renamed"
 
@@ -48,11 +48,11 @@ def image_sources(uses: Uses, dataset: str, data: Path, out: Path, share: int = 
 
 
 def benchmark_source(name: str, data: Path) -> str:
-    """A data set of the paper, wherever below ``data`` it lies."""
+    """A data set of the paper, anywhere below ``data``."""
     root = find_benchmark(name, data)
     if root is None:
         benchmark = benchmark_of(name)
-        raise UsageError(f"{benchmark.title} is not in {printable(data)}: it takes {benchmark.origin}")
+        raise UsageError(f"{benchmark.title} is not in {printable(data)}: get {benchmark.origin}")
     return f"{name}:{root}"
 
 
@@ -78,7 +78,7 @@ def weights_for(row: Row, backbone: str, data: Path) -> str:
 
 
 def check_packages(row: Row) -> None:
-    """Some methods need packages that not everybody has."""
+    """Raise an error if a row's method needs a package that is not installed."""
     assert row.settings is not None
     needed = row.uses == "both" or METHODS[row.settings["method"]].packages
     if needed and util.find_spec("pytorch_metric_learning") is None:
@@ -86,7 +86,7 @@ def check_packages(row: Row) -> None:
 
 
 def count_images(arguments: Mapping[str, Any]) -> dict[str, int]:
-    """How many images each source to train on has; opens the test images too."""
+    """The number of images in each source to train on; opens the test images too."""
     splits = {"images": "train", "labeled": "train", "unlabeled": "all", "eval": "test"}
     counts = {name: _count(arguments[name], split) for name, split in splits.items() if name in arguments}
     return {name: count for name, count in counts.items() if name != "eval"}
@@ -129,5 +129,5 @@ def _weights_file(name: str, kinds: tuple[str, ...], data: Path) -> str:
     others = " or ".join(f".{kind}" for kind in kinds[1:])
     raise UsageError(
         f"there is no weights file {printable(data / 'weights' / name)}.{kinds[0]} (or {others}): "
-        f"it takes {PUBLISHED.get(name, SWAV_PUBLISHED)}"
+        f"get {PUBLISHED.get(name, SWAV_PUBLISHED)}"
     )

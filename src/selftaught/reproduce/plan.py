@@ -31,12 +31,12 @@ class Job:
     seed: int
     folder: Path
     arguments: Mapping[str, Any]
-    """Of :func:`selftaught.training.train`, but for the folder and the device."""
+    """The arguments of :func:`selftaught.training.train`, without the folder and the device."""
     backbone: str
     work: int = 0
     """Images times epochs."""
     missing: tuple[str, ...] = ()
-    """Why it cannot be run, each reason a sentence."""
+    """The reasons why it cannot be run, each as a sentence."""
 
     @property
     def title(self) -> str:

@@ -1,4 +1,4 @@
-"""What a data set brings to the settings of the rows that are run on it."""
+"""The settings that depend on the data set."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ from selftaught.reproduce.semi import PARTNERS
 from selftaught.reproduce.table import Row
 
 CLUSTERS = {"cub": 100, "cars": 100, "sop": 10_000, "nabirds": 500, "compcars": 1000}
-"""Into how many clusters images go where a method labels them by k-means; ours, of the order of the classes."""
+"""The number of clusters for methods that label images by k-means; our choice, about the number of classes."""
 
 
 def settings_on(row: Row, dataset: str) -> dict[str, Any]:
-    """A row's settings, with those that only this data set asks for.
+    """A row's settings, with those that this data set needs.
 
     Example:
         >>> settings_on(Row("moco", "MoCo", settings={"method": "moco"}), "sop")["head_lr"]
@@ -22,7 +22,7 @@ def settings_on(row: Row, dataset: str) -> dict[str, Any]:
     method = settings["method"]
     if dataset == "sop" and "recipe" not in settings:
         settings["recipe"] = "sop"
-        if method != "stml":  # the recipe's are for STML's teacher and heads
+        if method != "stml":  # the recipe's values are for STML's teacher and heads
             settings |= {"head_lr": 1e-4} | ({"momentum": 0.999} if has_setting(method, "momentum") else {})
     clustered = PARTNERS.get(dataset) if row.uses == "both" else dataset
     if METHODS[method].clusters and clustered in CLUSTERS:

@@ -1,4 +1,4 @@
-"""Where numbers come from: command, device, versions, and settings that are not the recipe's."""
+"""The origin of numbers: command, device, versions, and settings that differ from the recipe's."""
 
 import platform
 import shlex
@@ -18,7 +18,7 @@ PACKAGES = ("torch", "torchvision", "timm", "numpy")
 
 
 def command(request: Request) -> str:
-    """The command that goes on with the table, or makes it again."""
+    """The command that continues the table, or makes it again."""
     words = ["selftaught", "reproduce", request.table.name]
     if len(request.rows) < sum(row.settings is not None for row in request.table.rows):
         words += [word for row in request.rows for word in ("--rows", row.name)]
@@ -51,7 +51,7 @@ def epochs(request: Request) -> list[int]:
 
 
 def differences(request: Request) -> dict[str, dict[str, list[Any]]]:
-    """The settings that options of the command changed: what the recipes have, and what was used."""
+    """The settings that the command's options changed: the recipes' values, and the values used."""
     usual = replace(request, epochs=None, backbone=None, quick=None)
     found: dict[str, dict[str, list[Any]]] = {}
     for row in request.rows:

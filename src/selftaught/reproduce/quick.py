@@ -14,7 +14,7 @@ EMBEDDED = "embedded"
 """The one data set of a quick table."""
 
 _NETWORK = {"backbone", "freeze_batch_norm"}
-"""What a row says of its network, which is another one here."""
+"""The settings of a row's network, which is another one here."""
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,20 @@ class Quick:
         return self.products // 2 * self.photos
 
     def counts(self, uses: Uses, share: int = 50) -> dict[str, int]:
-        """How many photos each source of ``train`` has."""
+        """The number of photos in each source of ``train``."""
         labeled = first_classes(self.products // 2, share) * self.photos
         if uses == "both":
             return {"labeled": labeled, "unlabeled": self.images - labeled}
         return {"images": self.images if uses == "train" else labeled}
 
     def settings(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """A row's settings, and around them what suits few small photos."""
+        """A row's settings, with defaults that suit few small photos."""
         own = {name: value for name, value in row.items() if name not in _NETWORK}
         common: dict[str, Any] = {
             "backbone": "small_abe" if METHODS[row["method"]].ensemble else "small",
             "epochs": self.epochs,
             "supervised_epochs": max(1, self.epochs // 2),
-            # With neighbors of its own a row needs a batch of its own.
+            # A row with its own number of neighbors needs its own batch size.
             "batch_size": None if "neighbors" in own else 48,
             "neighbors": 4,
             "lr": 1e-3,
@@ -57,13 +57,13 @@ class Quick:
         return {name: value for name, value in common.items() if has_setting(row["method"], name)} | own
 
     def draw(self, folder: Path, progress: Callable[[int, int], None]) -> None:
-        """Draw the photos, unless they are there: ``make_products`` leaves a whole folder or none."""
+        """Draw the photos, unless they exist: ``make_products`` leaves a complete folder or none."""
         if not folder.exists():
             make_products(folder, products=self.products, photos=self.photos, class_folders=True, progress=progress)
 
 
 def quick_table(table: Table) -> Table:
-    """A table's rows that can be run, on the embedded data, without those that are the same there.
+    """The rows of a table that can be run, on the embedded data; rows that are equal there become one.
 
     Example:
         >>> from selftaught.reproduce.unsupervised import TABLE1
@@ -99,12 +99,12 @@ def quick_name(table: Table, name: str) -> str:
 
 
 def _alike(row: Row) -> str:
-    """What a row does on the embedded data; rows with the same are one."""
+    """A key of what a row does on the embedded data; rows with the same key are one."""
     assert row.settings is not None
     return repr((Quick().settings(row.settings), row.uses, row.share))
 
 
 def _with_size(row: Row) -> Row:
-    """A row that others differ from in the size of the embedding, which its network said."""
+    """A row whose label also names the size of the embedding, by which it differs from others."""
     assert row.settings is not None
     return replace(row, label=f"{row.label}, {row.settings['dim']} dimensions")

@@ -1,4 +1,4 @@
-"""What a reproduction is asked for, and what its folder was begun with."""
+"""The request for a reproduction, and the options that its folder was begun with."""
 
 import json
 from dataclasses import dataclass
@@ -23,24 +23,24 @@ class Request:
     table: Table
     rows: tuple[Row, ...]
     data: Path
-    """Below it lie the data sets, and the weights in ``weights/``."""
+    """The folder with the data sets, and with weights in ``weights/``."""
     out: Path
     seeds: int = 1
     epochs: int | None = None
-    """Instead of the recipe's."""
+    """Epochs instead of the recipe's."""
     backbone: str | None = None
-    """Instead of the rows' own."""
+    """A backbone instead of the rows' own."""
     device: str = "auto"
     quick: Quick | None = None
 
     def settings(self, row: Row, dataset: str) -> dict[str, Any]:
-        """What training is told for a row on a data set, beside images, weights, seed and device."""
+        """The settings of training for a row on a data set, without images, weights, seed and device."""
         settings = settings_on(row, dataset)
         if self.quick is not None:
             settings = self.quick.settings(settings)
-        if settings.get("both_heads"):  # the first stage of semi-supervised training, alone
+        if settings.get("both_heads"):  # only the first stage of semi-supervised training
             settings["epochs"] = settings.get("supervised_epochs", Settings.supervised_epochs)
-        if self.backbone is not None and not METHODS[settings["method"]].ensemble:  # which only its own is
+        if self.backbone is not None and not METHODS[settings["method"]].ensemble:  # only its own backbone is one
             settings |= {"backbone": self.backbone, "freeze_batch_norm": None}
         if self.epochs is not None and settings.get("epochs") != 0:
             settings["epochs"] = self.epochs
@@ -50,7 +50,7 @@ class Request:
 
 
 def check_begun(request: Request) -> bool:
-    """Whether the output folder holds this table already; an error if it holds anything else."""
+    """Whether the output folder holds this table already; raises an error if it holds anything else."""
     file = request.out / BEGUN
     try:
         before = dict(json.loads(file.read_text("utf-8", "surrogateescape")))

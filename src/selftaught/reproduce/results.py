@@ -71,7 +71,7 @@ def _plain(scores: Mapping[str, Mapping[str, Cell]]) -> dict[str, Any]:
 
 
 def job_note(job: Job) -> dict[str, Any]:
-    """How a job stands, in words and numbers."""
+    """The state of a job, in words and numbers."""
     note: dict[str, Any] = {"row": job.row.name, "data": job.dataset, "seed": job.seed, "status": status(job.folder)}
     if note["status"] == "finished":
         try:

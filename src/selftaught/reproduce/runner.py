@@ -1,4 +1,4 @@
-"""Runs the jobs of a table one after the other; what is finished stays, what was begun goes on."""
+"""Runs the jobs of a table one after the other; finished jobs stay, unfinished ones are resumed."""
 
 import gc
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def run_jobs(request: Request, jobs: Sequence[Job], estimator: Estimator, report
     A job that fails does not stop the others. A finished one keeps its model and loses its checkpoint.
 
     Returns:
-        How many of the jobs have failed.
+        The number of jobs that failed.
 
     Raises:
         Interrupted: stopped by the user; the same command goes on.
@@ -34,7 +34,7 @@ def run_jobs(request: Request, jobs: Sequence[Job], estimator: Estimator, report
             with reporter.work("drawing photos", request.quick.products * request.quick.photos) as tell:
                 request.quick.draw(request.out / PHOTOS, lambda _done, _total: tell(1, ""))
         for job in jobs:
-            if status(job.folder) == "finished":  # a kill may have come before
+            if status(job.folder) == "finished":  # a kill may have come before this
                 drop_checkpoints(job.folder)
         write_results(request, jobs, request.device)
         waiting = [job for job in jobs if job.open]
@@ -58,18 +58,18 @@ def _attempt(job: Job, request: Request, reporter: Reporter) -> None:
         {"resume": job.folder} if state == "begun" else {"out": job.folder, "recipe": "official", **job.arguments}
     )
     try:
-        if state != "finished":  # it may have failed only after that
+        if state != "finished":  # it may have failed only after it was finished
             train(device=request.device, quiet=request.quick is not None, **arguments)
         drop_checkpoints(job.folder)
         reporter.say(f"  finished in {duration(run_seconds(job.folder))}")
     except Interrupted:
         raise
-    except Exception as error:  # whatever it is, the other jobs can do without this one
+    except Exception as error:  # whatever it is, the other jobs do not need this one
         sentence = _sentence(error)
         note_failure(job.folder, sentence, final=isinstance(error, Collapse))
         reporter.say(f"  failed: {sentence}")
     finally:
-        gc.collect()  # what a failed run still holds would be missing in the next one
+        gc.collect()  # the next run needs the memory that a failed run still holds
         torch.cuda.empty_cache()
 
 

@@ -1,4 +1,4 @@
-"""Table 5: labeled images with unlabeled ones beside them."""
+"""Table 5: labeled images together with unlabeled ones."""
 
 from typing import Any, Literal
 

@@ -16,11 +16,11 @@ from selftaught.reproduce.text import DATASETS
 PICTURE, NUMBERS = "sensitivity.png", "sensitivity.csv"
 _AXES = {"k": (KS, DEFAULT_K, "k"), "sigma": (SIGMAS, DEFAULT_SIGMA, "σ")}
 Points = dict[tuple[str, str], list[tuple[float, float]]]
-"""By data set and parameter: its values with the Recall@1 reached, in percent."""
+"""By data set and parameter: its values, each with Recall@1 in percent."""
 
 
 def write_sensitivity(table: Table, cells: Cells, out: Path) -> None:
-    """Draw the points there are so far, and write them down."""
+    """Draw the points that exist so far, and write their numbers."""
     points: Points = {}
     for dataset in table.columns:
         for name, (values, default, _) in _AXES.items():
@@ -57,7 +57,7 @@ def _draw(axes: Axes, pairs: list[tuple[float, float]], default: float, label: s
         annotation_clip=False,
     )
     for x, y in pairs:
-        if x == default:  # the setting that is used elsewhere, as in the paper's figure
+        if x == default:  # the default setting is marked, as in the paper's figure
             axes.plot(x, y, "o", color=color, markersize=9, zorder=4)
 
 
@@ -70,7 +70,7 @@ def _frame(axes: Axes, values: tuple[float, ...], symbol: str) -> None:
 
 
 def style_percent(axes: Axes) -> None:
-    """A quiet frame and grid, with percent upwards."""
+    """Give axes a quiet frame and grid, with percent on the vertical axis."""
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.yaxis.set_major_formatter("{x:g} %")
     axes.tick_params(labelsize=8, color=FAINT, labelcolor=INK)

@@ -1,4 +1,4 @@
-"""What labels are worth: Recall@1 against the share of the training classes that have them."""
+"""The value of labels: Recall@1 against the share of the training classes that have labels."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ _KINDS: dict[str, tuple[str, dict[str, Any], Uses]] = {
 }
 """By name: label, settings, images."""
 _ENDS = {"stml": (0, "STML", {"method": "stml"}), "ms": (100, *_KINDS["ms"][:2])}
-"""The points at which there is only one kind of image: no labels, or all."""
+"""The points with only one kind of image: without labels, or all with labels."""
 
 
 def _row(kind: str, percent: int, label: str, settings: dict[str, Any], uses: Uses) -> Row:
@@ -42,7 +42,7 @@ SHARES = Table(
 
 
 def write_shares(cells: Cells, dataset: str, out: Path) -> None:
-    """Draw the points there are so far; a band shows the deviation over seeds."""
+    """Draw the points that exist so far; a band shows the deviation over seeds."""
     figure = Figure(figsize=(7, 4), dpi=150, layout="constrained", facecolor="white")
     axes = figure.add_subplot()
     for (kind, (label, _, _)), color in zip(_KINDS.items(), LINE_COLORS, strict=False):

@@ -1,11 +1,11 @@
-"""What a table is made of: rows, the data sets and scores of its columns, and the paper's numbers."""
+"""Tables: rows, the data sets and scores of the columns, and the paper's numbers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Uses = Literal["train", "labeled", "both"]
-"""The training images; or those that count as labeled where some do not; or labeled and unlabeled ones."""
+"""All training images; or only those that count as labeled; or labeled and unlabeled ones."""
 
 BENCHMARKS = ("cub", "cars", "sop")
 FOLDER = "folder"
@@ -14,26 +14,26 @@ FOLDER = "folder"
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table. Without ``settings`` it is not a run of its own: ``why`` or ``source`` says what it is."""
+    """A line of a table. Without ``settings`` it has no run of its own: ``why`` or ``source`` says why."""
 
     name: str
-    """What ``--rows`` and the run folders call it."""
+    """Its name in ``--rows`` and the run folders."""
     label: str
     arch: str = ""
     group: str = ""
-    """Under which heading it stands."""
+    """The heading above it."""
     paper: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """The paper's percentages of each data set, in the order of the columns."""
+    """The paper's percentages for each data set, in the order of the columns."""
     settings: Mapping[str, Any] | None = None
-    """What training is told beside images, seed and device."""
+    """The settings of training, without images, seed and device."""
     weights: Literal["auto", "none", "swav"] = "auto"
     uses: Uses = "train"
     share: int = 50
-    """Percent of the training classes that count as labeled, where some do not."""
+    """Percent of the training classes that count as labeled, if some do not."""
     why: str = ""
-    """Why only the paper's numbers are there, as the end of a sentence."""
+    """The reason why there are only the paper's numbers, as the end of a sentence."""
     source: str = ""
-    """The row whose run measured it, where it is an untrained model that every run measures: ``floor``, by its name."""
+    """For an untrained model, which every run measures: the row whose run measured it; ``floor`` is its name."""
     floor: str = ""
 
 
@@ -49,7 +49,7 @@ class Table:
     note: str = ""
 
     def datasets(self, row: Row) -> tuple[str, ...]:
-        """Those a row is run on: the ones the paper has it on, or all where the paper has no number."""
+        """The data sets of a row: those with a number in the paper, or all if the paper has none."""
         return tuple(row.paper) or tuple(self.columns)
 
     @property
@@ -59,7 +59,7 @@ class Table:
 
 
 def numbers(text: str, datasets: Sequence[str] = BENCHMARKS) -> dict[str, tuple[float, ...]]:
-    """A line of a printed table: data sets divided by ``|``, a dash where there is nothing.
+    """The numbers in a line of a printed table: data sets are separated by ``|``, a dash means no numbers.
 
     Example:
         >>> numbers("45.3 57.8 68.6 | - | -")
@@ -70,7 +70,7 @@ def numbers(text: str, datasets: Sequence[str] = BENCHMARKS) -> dict[str, tuple[
 
 
 def network(arch: str) -> dict[str, Any]:
-    """The settings behind an abbreviation of the paper's, such as G512.
+    """The settings for an abbreviation of the paper, such as G512.
 
     Example:
         >>> network("G64")

@@ -1,4 +1,4 @@
-"""Every table by name: the paper's, and one of our own."""
+"""Every table by name: those of the paper, and our own."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -73,7 +73,7 @@ def find_table(name: str) -> Table:
 
 
 def find_rows(table: Table, names: Sequence[str]) -> tuple[Row, ...]:
-    """The rows of these names, in the table's order; all that can be run where no name is given."""
+    """The rows with these names, in the table's order; without names, all rows that can be run."""
     known = {row.name: row for row in table.rows}
     for name in names:
         if name not in known:

@@ -1,4 +1,4 @@
-"""Results as tables that a person reads: Markdown, and the same on a terminal."""
+"""Results as tables for people: Markdown, and plain text for a terminal."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ COMPARED = " The paper's numbers of STML were chosen in that way."
 
 
 def grid(table: Table, cells: Cells, dataset: str) -> tuple[list[str], list[list[str]]]:
-    """Head and lines of one data set's table; a line of one word is the heading of a group."""
+    """Header and lines of one data set's table; a line with a single entry is the heading of a group."""
     scores = table.columns[dataset]
     architectures = any(row.arch for row in table.rows)
     head = [*_WORDS[: 2 if architectures else 1]]

@@ -5,7 +5,7 @@ from selftaught.networks import ENSEMBLE
 from selftaught.reproduce.table import BENCHMARKS, Row, Table, network, numbers
 
 _NAMES = {method.title: name for name, method in METHODS.items()} | {"MS": "multi-similarity", "PA": "proxy-anchor"}
-"""The methods that can be run, by what the paper calls them."""
+"""The methods that can be run, by their names in the paper."""
 
 _NOT_RUN = {
     "UHML": "its released code is not what its paper says; 'hyperbolic' in the table 'methods' is after its idea",
@@ -14,7 +14,7 @@ _NOT_RUN = {
     "SAN": "how its module finds the places of features, and its loss without labels, is not published",
     "ROUL": "its order network is not published, and it optimizes the features of all test images together",
 }
-"""Why the others are not."""
+"""The reasons why the other methods are not run."""
 
 
 def _row(label: str, arch: str, line: str, group: str = "") -> Row:

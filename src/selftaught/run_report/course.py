@@ -1,4 +1,4 @@
-"""What a run's folder tells about its training: facts, scores, verdict."""
+"""Facts, scores and verdict of a training, from its run folder."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,12 @@ from selftaught.training import SLACK, give_verdict, list_images
 
 Row = Mapping[str, float]
 TITLES = {"found_again": "Found again", "recall@1": "Recall@1", "map@r": "MAP@R", "r_precision": "R-Precision"}
-"""What is shown of a model's numbers."""
+"""The numbers of a model that are shown."""
 
 
 @dataclass(frozen=True)
 class Course:
-    """A run as its files have it, and its images as far as they are still there."""
+    """A run as read from its files, and its images if they are still there."""
 
     run: Path
     record: RunRecord
@@ -33,7 +33,7 @@ class Course:
     models: Mapping[str, Any] | None
     training: ImageFolder | None
     labeled: ImageFolder | None
-    """The images that were measured on."""
+    """The labeled images on which the run was measured."""
 
     @property
     def serves_floor(self) -> bool:
@@ -41,7 +41,7 @@ class Course:
 
     @property
     def last(self) -> Row:
-        """What was measured last."""
+        """The last measurements."""
         return self.history[-1] if self.history else self.start
 
     @property
@@ -50,7 +50,7 @@ class Course:
 
 
 def read_course(run: Path) -> Course:
-    """What is known of a run; files that are missing or damaged are as good as empty."""
+    """Read a run; files that are missing or damaged count as empty."""
     record = read_record(run)
     start = _rows(run / START)
     return Course(
@@ -66,7 +66,7 @@ def read_course(run: Path) -> Course:
 
 
 def describe_course(course: Course, embedder: Embedder) -> list[tuple[str, str]]:
-    """What was trained on what, as pairs of a word and what there is to say."""
+    """The facts about a training, as pairs of a name and a text."""
     record, settings = course.record, course.record.settings or course.record.requested
     where = " and ".join(map(printable, record.sources))
     count = f"{len(course.training) - course.skipped:,} in {where}" if course.training is not None else where
@@ -111,7 +111,7 @@ def judge(course: Course) -> str:
 
 
 def scores_of(course: Course) -> list[list[str]]:
-    """A table of the model and the floors beside it, its header first; empty where nothing was measured."""
+    """A table of the model and the untrained models, its header first; empty if nothing was measured."""
     if course.models is not None:
         rows: dict[str, Row] = dict(course.models["models"])
         served = course.models["floor"] if course.serves_floor else "trained"
@@ -134,7 +134,7 @@ def explain_scores(course: Course) -> str:
         told += (
             "Without training, the backbone's features as they are, and half-whitened, are what training must beat. "
             "Found again: the center of a photo is looked for among all photos seen whole, which needs no labels; "
-            f"differences up to {100 * SLACK:.2f} points are noise. It shows harm well, and gains hardly."
+            f"differences up to {100 * SLACK:.2f} points are noise. It shows harm well, but hardly shows gains."
         )
     if course.queries:
         told += (
@@ -145,7 +145,7 @@ def explain_scores(course: Course) -> str:
 
 
 def _list(record: RunRecord) -> tuple[ImageFolder | None, ImageFolder | None]:
-    """The images that were trained on, and those that were measured on; neither if some are gone."""
+    """The training images, and the labeled images to measure on; neither if some are gone."""
     try:
         images = list_images(record)
     except SelftaughtError:

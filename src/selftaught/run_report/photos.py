@@ -1,4 +1,4 @@
-"""The photos of the page, as the models see them with and without training."""
+"""The photos of the page, and their vectors by the models with and without training."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ from selftaught.run_folder import FLOOR, TRAINED
 from selftaught.run_report.course import Course
 
 MOST_ON_GPU, MOST_ON_CPU = 1000, 300
-"""Photos that are looked at, so that the page is there soon."""
+"""The most photos that are embedded, so that the page is made quickly."""
 STRETCHES = 10
-"""Where there are more, so many stretches of neighboring names are taken: photos of one thing often lie together."""
+"""Of more photos, this many runs of neighboring names are taken: photos of one thing often lie together."""
 BEFORE, AFTER = "without training", "after training"
 
 
 @dataclass(frozen=True)
 class Looks:
-    """Photos and their vectors, n×d, by what the model that made them is called; ``served``: the run's own model."""
+    """Photos and their vectors, n×d, by the name of the model; ``served``: the name of the run's own model."""
 
     images: ImageFolder
     total: int
@@ -43,7 +43,7 @@ def look_at_photos(
 
     Args:
         images: where photos come from; by default the labeled ones if there are any, or else those trained on.
-        before: the model before training, where the run's folder has none.
+        before: the model before training, if the run's folder has none.
     """
     found, labeled = _choose(course, images)
     models = _load(course, device, before)
@@ -69,7 +69,7 @@ def look_at_photos(
 
 
 def pick(count: int, most: int) -> list[int]:
-    """Up to ``most`` of ``count`` positions: all, or stretches that are evenly spread.
+    """Up to ``most`` of ``count`` positions: all, or evenly spread runs of neighbors.
 
     Example:
         >>> pick(5, 10), len(pick(1000, 100)), pick(1000, 100)[9:11]
@@ -83,7 +83,7 @@ def pick(count: int, most: int) -> list[int]:
 
 
 def _choose(course: Course, images: str | None) -> tuple[ImageFolder, bool]:
-    """The photos to look at, and whether their labels are to be used."""
+    """The photos to show, and whether to use their labels."""
     if images is not None:
         return open_images(images, "all"), False
     if course.labeled is not None:

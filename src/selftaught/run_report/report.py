@@ -37,12 +37,12 @@ from selftaught.run_report.course import Course, describe_course, explain_scores
 from selftaught.run_report.photos import AFTER, BEFORE, Looks, look_at_photos
 
 QUERIES, FOUND = 8, 6
-"""Photos whose neighbors are shown, and how many of them."""
+"""The number of photos whose neighbors are shown, and the number of neighbors."""
 CELL = 44
 """Side of a photo on the map, in pixels."""
 SHOWN_GROUPS, SHOWN_COPIES = 8, 6
 KNOWN_COPIES = 12
-"""Photos of which copies are made, to know how near copies are: fewer than for selftaught dedup, to be quick."""
+"""The number of photos that are copied to learn how near copies are: fewer than in selftaught dedup, to be quick."""
 
 STYLE = """
 .facts { display: grid; grid-template-columns: max-content 1fr; gap: .375rem 1.5rem; margin: 1.25rem 0; }
@@ -80,12 +80,12 @@ def write_run_report(
     device: str = "auto",
     reporter: Reporter | None = None,
 ) -> Path:
-    """Write the page of a finished run; returns where it is.
+    """Write the page of a finished run; returns its path.
 
     Args:
         images: the photos to show; by default the labeled ones if there are any, or else those trained on.
         out: the file to write; by default ``report.html`` in the run's folder.
-        before: the model before training, where the run has kept none.
+        before: the model before training, if the run has kept none.
     """
     reporter = reporter or Reporter()
     course = read_course(run)
@@ -120,7 +120,7 @@ def _charts(course: Course) -> Section:
 
 
 def _neighbors(looks: Looks) -> Section:
-    """The same random photos and what is nearest to them, without training and after it."""
+    """Random photos and their neighbors, without training and after it."""
     generator = torch.Generator().manual_seed(0)
     queries = torch.randperm(len(looks), generator=generator)[:QUERIES]
     found = {}
@@ -172,14 +172,14 @@ def _map(looks: Looks, reporter: Reporter) -> Section:
     thumbnails = [_square(looks.images.path(i)) for i in range(len(looks))]
     frames = [FRAME_COLORS["plain"]] * len(looks)
     drawing, drawn = draw_image_map(thumbnails, torch.from_numpy(points), frames, cells=cells, cell=CELL)
-    hidden = f" {len(looks) - drawn:,} found no room between the others." if drawn < len(looks) else ""
+    hidden = f" {len(looks) - drawn:,} do not fit between the others." if drawn < len(looks) else ""
     text = f"{_which(looks).capitalize()}, placed {how}.{hidden} The map can be scrolled."
     inside = picture(drawing, "A map of the photos")
     return Section("A map", text, html=f'<div class="map" tabindex="0" role="region" aria-label="Map">{inside}</div>')
 
 
 def _copies(course: Course, looks: Looks, reporter: Reporter) -> Section:
-    """Equal files among all photos trained on; near-duplicates among those of the page."""
+    """Equal files among all training photos, and near-duplicates among the photos of the page."""
     told = []
     if course.training is not None:
         same = find_same_bytes([course.training.path(i) for i in range(len(course.training))])
@@ -204,7 +204,7 @@ def _copies(course: Course, looks: Looks, reporter: Reporter) -> Section:
 
 
 def _commands(course: Course, images: str | None) -> str:
-    """What can be done with the model now, with the paths of this run."""
+    """Commands that use the model, with the paths of this run."""
     run = course.run.absolute()
     photos = images or course.record.images or course.record.unlabeled or "PHOTOS"
     query = course.training.path(0) if course.training is not None and images is None else "QUERY.jpg"
@@ -217,7 +217,7 @@ def _commands(course: Course, images: str | None) -> str:
         "Look around on a map of all photos": ["explore", run, photos, *before, "--open"],
         "Measure it on class folders": ["evaluate", run, course.record.eval or "LABELED"],
         "Use it in other programs": ["export", run, "--onnx", run / "model.onnx"],
-        "Make this page anew, with other photos": ["report", run, "PHOTOS"],
+        "Make this page again, with other photos": ["report", run, "PHOTOS"],
     }
     pairs = [(what, shlex.join(["selftaught", *map(str, words)])) for what, words in commands.items()]
     rows = [f"<dt>{escape(what)}</dt><dd><pre><code>{escape(line)}</code></pre></dd>" for what, line in pairs]

@@ -20,7 +20,7 @@ def make_card(
     """The card as Markdown with the hub's header.
 
     Args:
-        description: of the model, with what :func:`~selftaught.sharing.history.add_history` knows.
+        description: of the model, with the result of :func:`~selftaught.sharing.history.add_history`.
         license: as the hub names it, such as "apache-2.0".
         why_not: why timm and others cannot load the model; None if they can.
         parity: by library, how far its vectors are from the model's, in words.
@@ -53,9 +53,9 @@ def _about(description: dict[str, Any]) -> str:
     kind = "Vectors have length 1; compare them by cosine." if cosine else "Compare vectors by Euclidean distance."
     seen = Preprocessing(**description["preprocessing"])
     return (
-        "Maps an image to a vector, so that near means the same thing. Made with selftaught, without labels unless "
-        f"said below. {kind} An image is seen as its center, {seen.use_size}×{seen.use_size} pixels after its short "
-        f"side was resized to {seen.use_resize}."
+        "Maps an image to a vector, so that images of the same thing are near. Made with selftaught, without labels "
+        f"unless said below. {kind} An image is seen as its center, {seen.use_size}×{seen.use_size} pixels after its "
+        f"short side was resized to {seen.use_resize}."
     )
 
 

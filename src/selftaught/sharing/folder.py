@@ -25,7 +25,7 @@ DENSE, NORMALIZE = "1_Dense", "2_Normalize"
 
 @dataclass(frozen=True)
 class Shared:
-    """What was written."""
+    """A folder that was written, and how other libraries can use it."""
 
     folder: Path
     why_not: str | None
@@ -40,7 +40,7 @@ def write_shared(
     description: dict[str, Any],
     license: str | None = None,  # noqa: A002
 ) -> Shared:
-    """Write weights, description and card, and what other libraries need where they can load the model."""
+    """Write weights, description and card, and the files for other libraries if they can load the model."""
     folder.mkdir(parents=True, exist_ok=True)
     form: TimmForm | str = "it averages several views of an image"
     if not description.get("mirror") and description.get("scales", 1) == 1:
@@ -83,7 +83,7 @@ def compare_with_timm(network: EmbeddingNetwork, form: TimmForm, seen: Preproces
 
 
 def _data_config(seen: Preprocessing) -> dict[str, Any]:
-    """Preprocessing as timm writes it."""
+    """Preprocessing in timm's format."""
     return {
         "input_size": [3, seen.use_size, seen.use_size],
         "interpolation": "bilinear",

@@ -1,4 +1,4 @@
-"""What is known about the training of a model, for those it is shared with."""
+"""The training of a model, as far as it is known, for its users."""
 
 import json
 from pathlib import Path
@@ -9,13 +9,13 @@ SIGNALS = ("effective_rank", "view_agreement")
 
 
 def add_history(description: dict[str, Any], run: Path) -> dict[str, Any]:
-    """A model's description with what its folder tells about its training, unless it has that already."""
+    """A model's description with the history of its training from its folder, unless it has one already."""
     history = description.get("training") or read_history(run)
     return description | {"training": history} if history else description
 
 
 def read_history(run: Path) -> dict[str, Any]:
-    """Where the images of a run came from, and its numbers before and after training; without what is not there."""
+    """The sources of a run's images, and its numbers before and after training, as far as they exist."""
     record = _read(run / "settings.json")
     rows = _lines(run / "metrics.jsonl")
     history: dict[str, Any] = {
@@ -34,7 +34,7 @@ def verdict(description: dict[str, Any]) -> str:
     if "verdict" in description:
         return str(description["verdict"])
     if description.get("recipe", "none") == "none":
-        return "It was not trained, so there is nothing to judge: it is what a training must beat."
+        return "It was not trained, so there is nothing to judge: training must beat it."
     history = description.get("training", {})
     before, after = history.get("before", {}), history.get("after", {})
     if "recall@1" in before and "recall@1" in after:
@@ -51,7 +51,7 @@ def verdict(description: dict[str, Any]) -> str:
 
 
 def _floors(models: dict[str, Any]) -> dict[str, float]:
-    """Recall@1 of what the backbone gives without training, by name, where it was measured."""
+    """Recall@1 of the models without training, by name, if it was measured."""
     rows = models.get("models")
     named = rows.items() if isinstance(rows, dict) else ()
     return {

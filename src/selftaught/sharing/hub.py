@@ -17,7 +17,7 @@ LOGIN = "log in with: hf auth login"
 
 
 def looks_like_repository(name: str) -> bool:
-    """Whether this can be user/name on the hub: nothing by its first part lies here.
+    """Whether this can be user/name on the hub: there is no file or folder with the name of its first part.
 
     Example:
         >>> looks_like_repository("someone/birds"), looks_like_repository("/tmp/run"), looks_like_repository("run")
@@ -27,7 +27,7 @@ def looks_like_repository(name: str) -> bool:
 
 
 def download(repository: str) -> Path:
-    """The folder with a model of the hub; what was fetched before is not fetched again."""
+    """The folder with a model of the hub; files that were fetched before are not fetched again."""
     offline = not hub_reachable()
     try:
         found = huggingface_hub.snapshot_download(

@@ -123,7 +123,7 @@ class Evaluation:
             try:
                 return score(vectors, labeled.classes(), RECALLS).row()
             except ValueError as error:
-                raise SelftaughtError(f"{printable(labeled.root)} cannot be measured on: {error}") from None
+                raise SelftaughtError(f"cannot measure on {printable(labeled.root)}: {error}") from None
 
         return run_on_first(measure)
 

@@ -22,7 +22,7 @@ CASES: Mapping[str, tuple[str, bool, bool]] = {
     "c": ("both similarities are low", False, False),
     "d": ("only the contextual similarity is high", False, True),
 }
-"""Per case its words, and whether the pairwise and the contextual similarity are high in it."""
+"""Each case in words, and whether the pairwise and the contextual similarity are high in it."""
 SHOWN = 6
 TILE = 144
 
@@ -31,7 +31,7 @@ def find_cases(relations: Relations) -> dict[str, Tensor]:
     """Which pairs belong to each case, as positions into :func:`pairs`, by rising contextualized similarity.
 
     High is at or above the HIGH quantile of all pairs, low at or below the LOW quantile; a pair with a value
-    between the two belongs to no case. Where so many pairs are equal that the quantiles are too, nothing is high.
+    between the two belongs to no case. If the two quantiles are equal, because many pairs are, nothing is high.
     """
     first, second = pairs(relations)
     sides = []
@@ -50,7 +50,7 @@ def find_cases(relations: Relations) -> dict[str, Tensor]:
 def draw_cases(gallery: Gallery, seen: Sequence[EpochResult], out: Path) -> list[Path]:
     """Pairs of images from one batch after the last epoch, one above the other, evenly spaced by w within each case.
 
-    Up to half of them are of one class, and come first: evenly drawn from all there would hardly be any.
+    Up to half of them are of one class, and come first: evenly drawn from all pairs, there would hardly be any.
     """
     last = seen[-1]
     assert last.similarities is not None
@@ -118,7 +118,7 @@ def _sheet(gallery: Gallery, heading: str, shown: Sequence[Pair]) -> Image.Image
 
 
 def _line(text: str, face: ImageFont.FreeTypeFont) -> Image.Image:
-    """A line with room around it, in line with the sheets."""
+    """A line of text with margins, aligned with the sheets."""
     gap = TILE // 10
     text_only = text_line(text, face, SHOWN * (TILE + gap) - gap, INK)
     line = Image.new("RGB", (text_only.width + 2 * gap, text_only.height + 2 * gap), "white")

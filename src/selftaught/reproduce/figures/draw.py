@@ -22,13 +22,13 @@ from selftaught.reproduce.figures.tsne import draw_tsne
 from selftaught.training import Snapshot, kept, load_snapshot
 
 FEW_IMAGES = 64
-"""Fewer images than this are read without starting processes for it."""
+"""Fewer images than this are read without starting processes."""
 HOW = "selftaught train … --snapshots 10 keeps them"
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure by name, and what it cannot be drawn without."""
+    """A figure by name, and what it needs."""
 
     name: str
     draw: Callable[[Gallery, Sequence[EpochResult], Path], list[Path]]
@@ -61,10 +61,10 @@ def draw_figures(
     """Draw every figure that the run's networks allow, each as a PNG with its numbers as CSV.
 
     Args:
-        run: a run that kept its networks on the way.
-        images: labeled ones; the figures show how the networks see them.
-        out: the folder to write into; what it has of the same names is replaced.
-        seed: of the batches and the random views.
+        run: a run that kept its networks during training.
+        images: labeled images; the figures show how the networks see them.
+        out: the folder to write into; files of the same names are replaced.
+        seed: the seed of the batches and the random views.
         allow_skipped: go on if over 5 % of the images are unreadable.
 
     Returns:

@@ -15,7 +15,7 @@ def save_picture(path: Path, picture: Image.Image) -> None:
 
 
 def save_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A CSV file; numbers with a fraction are rounded to six digits."""
+    """Write a CSV file; numbers with a fraction are rounded to six digits."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
@@ -24,7 +24,7 @@ def save_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object
 
 
 def beside(pictures: Sequence[Image.Image], gap: int = 0) -> Image.Image:
-    """Pictures in a row on white, their tops in line."""
+    """Pictures in a row on white, aligned at the top."""
     width = sum(picture.width for picture in pictures) + gap * (len(pictures) - 1)
     whole = Image.new("RGB", (width, max(picture.height for picture in pictures)), "white")
     left = 0
@@ -35,7 +35,7 @@ def beside(pictures: Sequence[Image.Image], gap: int = 0) -> Image.Image:
 
 
 def above(pictures: Sequence[Image.Image]) -> Image.Image:
-    """Pictures in a column on white, flush left."""
+    """Pictures in a column on white, aligned at the left."""
     whole = Image.new("RGB", (max(p.width for p in pictures), sum(p.height for p in pictures)), "white")
     top = 0
     for picture in pictures:

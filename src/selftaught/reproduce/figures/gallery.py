@@ -1,4 +1,4 @@
-"""The labeled images that the figures show, and which of them."""
+"""The labeled images of the figures, and the choice of those to show."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ class Gallery:
         return Counter(self.labels)
 
     def with_company(self, indices: Sequence[int]) -> list[int]:
-        """Those of the images whose class has another image: the only ones that can be retrieved rightly."""
+        """The images whose class has another image: only for these a retrieval can be right."""
         return [i for i in indices if self._sizes[self.labels[i]] > 1]
 
     def queries(self, count: int) -> list[int]:
@@ -73,7 +73,7 @@ class Gallery:
         return picked
 
     def check(self) -> None:
-        """An error if there is nothing to tell apart, or nothing to find."""
+        """Raise an error if there are no two classes to tell apart, or no class with two images."""
         sizes = self._sizes
         if len(sizes) < 2 or max(sizes.values()) < 2:
             raise SelftaughtError(

@@ -1,4 +1,4 @@
-"""What a query is most similar to within its batch, before training and at its end."""
+"""The images most similar to a query within its batch, before training and at its end."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ QUERIES, TOP = 6, 8
 def draw_most_similar(gallery: Gallery, seen: Sequence[EpochResult], out: Path) -> list[Path]:
     """The TOP images of the batch by contextualized similarity, for evenly spaced queries of it.
 
-    The queries are the same before and after; the rest of the batch are their neighbors of then.
+    The queries are the same before and after; the rest of the batch are their neighbors at that time.
     """
     tiles: list[list[Tile]] = []
     headings: dict[int, str] = {}

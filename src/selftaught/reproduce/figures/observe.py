@@ -1,4 +1,4 @@
-"""What a run's networks make of the images, at each epoch that was kept."""
+"""Embeddings and similarities of the images, by the networks of each kept epoch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from selftaught.reproduce.figures.relations import NAMES, Relations, aurocs, bet
 from selftaught.training import Snapshot
 
 BATCHES = 10
-"""Batches that the AUROC is the mean over."""
+"""The AUROC is the mean over this many batches."""
 EMBEDDED_AT_ONCE = 64
 
 
@@ -26,7 +26,7 @@ class BatchSimilarities:
     """Step 2 on nearest-neighbor batches of the images."""
 
     auroc: dict[str, float]
-    """Of each similarity, the mean over the batches."""
+    """The AUROC of each similarity, the mean over the batches."""
     queries: list[int]
     """The images that the first batch was built around."""
     relations: Relations
@@ -35,7 +35,7 @@ class BatchSimilarities:
 
 @dataclass(frozen=True)
 class EpochResult:
-    """One epoch: the embeddings f of the whole images (n×d, where asked for), and step 2 (where there is a teacher)."""
+    """One epoch: the embeddings f of the whole images (n×d, if asked for), and step 2 (if there is a teacher)."""
 
     epoch: int
     vectors: Tensor | None
@@ -47,7 +47,7 @@ class EpochResult:
 
 
 class Observer:
-    """Shows the gallery's images to networks."""
+    """Embeds the gallery's images with networks."""
 
     def __init__(
         self, gallery: Gallery, reader: FileReader, device: torch.device, seed: int, advance: Callable[[int], None]
@@ -64,7 +64,7 @@ class Observer:
         return EpochResult(epoch, f, similarities)
 
     def _batches(self, embeddings: Tensor, settings: Settings) -> Tensor:
-        """BATCHES×batch_size; the same queries at every epoch, each with its neighbors of then."""
+        """BATCHES×batch_size image indices; the same queries at every epoch, each with its neighbors at that time."""
         size = fitting_batch(len(self.gallery), settings)
         generator = torch.Generator().manual_seed(self.seed)
         drawn = neighbor_batches(embeddings, size, settings.neighbors, generator)
@@ -98,7 +98,7 @@ class Observer:
 
 
 def fitting_batch(images: int, settings: Settings) -> int:
-    """The run's batch size, or the largest that so many images allow."""
+    """The run's batch size, or the largest one that ``images`` images allow."""
     k = settings.neighbors
     if images < 2 * k:
         raise SelftaughtError(
@@ -109,5 +109,5 @@ def fitting_batch(images: int, settings: Settings) -> int:
 
 
 def cost(images: int, settings: Settings, *, vectors: bool, teacher: bool) -> int:
-    """How many image files one epoch reads."""
+    """The number of image files that one epoch reads."""
     return images * (vectors + teacher) + (BATCHES * fitting_batch(images, settings) if teacher else 0)

@@ -1,4 +1,4 @@
-"""Step 2 of the method in one batch of labeled images: what its similarities say, and how right they are."""
+"""Step 2 of the method in one batch of labeled images: its similarities, and how well they agree with the labels."""
 
 import math
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Relations:
     """The similarities of n rows, each n×n."""
 
     ids: Tensor
-    """n, which image a row shows."""
+    """n, the image that each row shows."""
     pairwise: Tensor
     contextual: Tensor
     contextualized: Tensor
@@ -33,7 +33,7 @@ def relate(teacher: Tensor, ids: Tensor, settings: STMLSettings) -> Relations:
 
 
 def between_images(relations: Relations) -> Relations:
-    """One row per image instead of one per view: the mean over all views of the two."""
+    """One row per image instead of one per view: the mean over all views of two images."""
     ids, rows = relations.ids.unique(return_inverse=True)
     share = torch.zeros(len(ids), len(rows), dtype=relations.pairwise.dtype, device=rows.device)
     share[rows, torch.arange(len(rows), device=rows.device)] = 1

@@ -1,4 +1,4 @@
-"""What evenly spaced queries retrieve in the course of training."""
+"""The images that evenly spaced queries retrieve during training."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -16,17 +16,17 @@ from selftaught.reproduce.figures.gallery import Gallery, evenly
 from selftaught.reproduce.figures.observe import EpochResult
 
 LIMIT = 1500
-"""Images on the map, at most."""
+"""The most images on the map."""
 FEWEST_CLASSES = 12
 CELL = 40
 """Side of an image on the map, in pixels."""
 MARKED = 5
-"""Classes that are framed."""
+"""The number of classes that are framed."""
 PERPLEXITY = 30.0
 
 
 def draw_tsne(gallery: Gallery, seen: Sequence[EpochResult], out: Path) -> list[Path]:
-    """Two maps side by side; a few classes, evenly spaced, are framed in their color."""
+    """Draw two maps side by side; a few classes, evenly spaced, are framed in their color."""
     picked = gallery.sample(LIMIT, FEWEST_CLASSES)
     labels = [gallery.labels[i] for i in picked]
     names = sorted(set(labels))
