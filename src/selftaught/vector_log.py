@@ -117,7 +117,7 @@ class VectorLog:
     def _failed(self, error: OSError) -> SelftaughtError:
         return SelftaughtError(
             f"cannot write {printable(self.path)}: {error.strerror or error}; what is done is kept, "
-            "so mend it and give the same command again"
+            "so fix that and give the same command again"
         )
 
 

@@ -198,7 +198,7 @@ def export(
     images: Annotated[
         str | None,
         typer.Argument(
-            help="Images to check the result with, of which 16 are taken, and to whiten on. (default: drawn ones)"
+            help="Images to whiten on, and to check the result with, for which 16 are used. (default: drawn ones)"
         ),
     ] = None,
     onnx: Annotated[Path | None, typer.Option(help="Write an ONNX file, such as model.onnx.", metavar="FILE")] = None,

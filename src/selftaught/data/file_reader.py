@@ -1,4 +1,4 @@
-"""Image files → batches of uint8 views, every file read anew for every view."""
+"""Image files → batches of uint8 views, every file read again for every view."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +19,7 @@ CHECKED_AT_ONCE = 32
 
 
 class FileReader:
-    """Reads every file anew for every view of it: the reference for the faster :class:`CachedReader`."""
+    """Reads every file again for every view of it: the reference for the faster :class:`CachedReader`."""
 
     note = None
 

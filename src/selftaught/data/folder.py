@@ -223,7 +223,7 @@ def check_skipped(folder: ImageFolder, skipped: Sequence[Skipped], *, allow: boo
     if not allow and len(skipped) > SKIPPED_LIMIT * len(folder):
         raise SelftaughtError(
             f"{len(skipped)} of {len(folder)} images in {printable(folder.root)} cannot be read ({_first(skipped)}); "
-            "mend or remove them, or pass --allow-skipped"
+            "repair or remove them, or pass --allow-skipped"
         )
 
 

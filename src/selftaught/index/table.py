@@ -173,7 +173,7 @@ def read(folder: Path) -> Table:
     except (KeyError, TypeError, ValueError):
         raise SelftaughtError(f"{printable(folder)} is damaged: it does not say which model it is of") from None
     if about.format != FORMAT:
-        raise SelftaughtError(f"{printable(folder)} was written by another version of selftaught: make it anew")
+        raise SelftaughtError(f"{printable(folder)} was written by another version of selftaught: make it again")
     return Table(folder, table, about)
 
 

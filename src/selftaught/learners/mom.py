@@ -15,13 +15,13 @@ from selftaught.recipes import Positive, Settings
 
 TRIPLET = 3
 POOL, GRAPH = 50, 30
-"""Images in a pool, and neighbors of the graph; fewer, down to 5, where that is more than one in a hundred."""
+"""Images in a pool, and neighbors in the graph; fewer, down to 5, if that is more than one in a hundred images."""
 FEWEST = 5
 HARDEST = 10
 """A negative is drawn from this many images of its pool that are nearest now."""
 WIDTH, SHARE = 512, 4
-"""Mined are vectors of so many dimensions, with at least so many images for each: whitened in all directions that a few
-images have, every two of them would be equally far apart."""
+"""The most dimensions of the mined vectors, and the fewest images for each dimension: whitened in all directions that a
+few images span, all pairs of images would be equally far apart."""
 NOTHING = (
     "MOM finds nothing to learn: no image has others that are near along the graph of neighbors and far in space, and "
     "the reverse; give more or more different images, or choose another --method"

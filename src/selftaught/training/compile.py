@@ -21,7 +21,7 @@ from selftaught.training.gradient_parts import part_size
 
 @contextmanager
 def compiled(parts: Parts, wanted: bool) -> Iterator[None]:
-    """Within, the learner's encoders and its loss are compiled, for training and for embedding, if settings say so.
+    """Within this context, the learner's encoders and loss are compiled, for training and embedding, if asked for.
 
     Compiling comes right before the first step: by then all images are known to be readable, and the processes that
     read them, which compilers would disturb, have started. Afterwards nothing is compiled any more: each other size of

@@ -119,7 +119,7 @@ class Loop:
         except SelftaughtError as error:
             with suppress(SelftaughtError):  # the disk may be what is wrong
                 self._save_partial(state)
-            raise SelftaughtError(f"{error}; when that is mended, go on with: {self.parts.context.command}") from None
+            raise SelftaughtError(f"{error}; when that is fixed, go on with: {self.parts.context.command}") from None
         except KeyboardInterrupt:
             raise self._stopped(state, "at once; what was saved before is kept") from None
 
