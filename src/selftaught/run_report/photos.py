@@ -17,7 +17,7 @@ from selftaught.run_report.course import Course
 MOST_ON_GPU, MOST_ON_CPU = 1000, 300
 """The most photos that are embedded, so that the page is made quickly."""
 STRETCHES = 10
-"""Of more photos, this many runs of neighboring names are taken: photos of one thing often lie together."""
+"""Of more photos, this many stretches of neighboring names are taken: photos of one thing often lie together."""
 BEFORE, AFTER = "without training", "after training"
 
 
@@ -69,7 +69,7 @@ def look_at_photos(
 
 
 def pick(count: int, most: int) -> list[int]:
-    """Up to ``most`` of ``count`` positions: all, or evenly spread runs of neighbors.
+    """Up to ``most`` of ``count`` positions: all, or evenly spread stretches of neighbors.
 
     Example:
         >>> pick(5, 10), len(pick(1000, 100)), pick(1000, 100)[9:11]
