@@ -32,6 +32,7 @@ from selftaught.model_files import (
     refuse_code,
 )
 from selftaught.networks import (
+    WHITENED_ON,
     Backbone,
     EmbeddingNetwork,
     Encoder,
@@ -53,8 +54,6 @@ FEW_IMAGES = 64
 SCALES = {1: (1.0,), 2: (1.0, 1.25), 3: (0.8, 1.0, 1.25)}
 """The sizes at which an image is seen, as multiples of the size at use."""
 LARGEST_SIZE = 2048
-WHITENED_ON = 20_000
-"""Whitening is fitted on at most this many images, evenly spaced: more would not change it."""
 
 ImageLike = str | os.PathLike[str] | Image.Image | np.ndarray
 

@@ -13,11 +13,11 @@ from torch import Tensor
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import ImageFolder, Level, Skipped, check_skipped, open_images
-from selftaught.embedder import WHITENED_ON, Embedder
+from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import write_atomically
 from selftaught.model_files import DESCRIPTION
-from selftaught.networks import weights_on_disk
+from selftaught.networks import WHITENED_ON, weights_on_disk
 from selftaught.retrieval import Scores, score
 from selftaught.vectors import SUFFIXES, Vectors, check_folder_of, read_vectors_of
 

@@ -19,12 +19,9 @@ from selftaught.method import (
     parallel_search,
     random_batches,
 )
-from selftaught.networks import EmbeddingNetwork, Encoder, linear_head, whitened_layer
+from selftaught.networks import WHITENED_ON, EmbeddingNetwork, Encoder, linear_head, whitened_layer
 from selftaught.recipes import MaybeCount, Positive, Settings, Within
 from selftaught.retrieval import choose_search
-
-WHITENED_ON = 20_000
-"""The most images that whitening is fitted on, evenly spaced: more would not change it."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from selftaught.networks.model import (
 from selftaught.networks.preprocessing import Preprocessing
 from selftaught.networks.timm_form import TimmForm, own_names, timm_form
 from selftaught.networks.weights import OFFLINE_BACKBONE, hub_reachable, offline_weights
-from selftaught.networks.whitening import fit_whitening, whitened_layer
+from selftaught.networks.whitening import WHITENED_ON, fit_whitening, whitened_layer
 
 __all__ = [
     "ENSEMBLE",
@@ -38,6 +38,7 @@ __all__ = [
     "LEARNERS",
     "OFFLINE_BACKBONE",
     "PUBLISHED",
+    "WHITENED_ON",
     "Backbone",
     "EmbeddingNetwork",
     "Encoder",

@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 LEAST_VARIANCE = 1e-4
 """Directions with less than this share of the largest variance are noise, which whitening would amplify."""
+WHITENED_ON = 20_000
+"""The most images that whitening is fitted on, evenly spaced: more would not change it."""
 ROWS = 4096
 """The number of rows that are converted to float64 at a time."""
 
