@@ -17,7 +17,7 @@ from torch import nn
 
 from selftaught import files
 from selftaught.errors import SelftaughtError, UsageError
-from selftaught.files import lock_folder
+from selftaught.files import lock_folder, remove_if_unused
 from selftaught.recipes import Settings
 from selftaught.run_folder import (
     CHECKPOINT,
@@ -358,6 +358,33 @@ def test_a_locked_folder_stays_locked_whoever_asks_for_it(tmp_path: Path) -> Non
                 pass
     with lock_folder(tmp_path):
         pass
+
+
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere a file in use cannot be deleted")
+def test_a_folder_removed_while_another_process_locks_it_is_not_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    folder, lock = tmp_path / "run", fcntl.flock
+    folder.mkdir()
+
+    def lock_late(file: int, how: int) -> None:
+        monkeypatch.undo()
+        remove_if_unused(folder)
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", lock_late)
+    with pytest.raises(UsageError, match="another process is at work"), lock_folder(folder):
+        pass
+    assert not folder.exists()
+
+
+def test_a_folder_in_which_something_was_kept_is_not_removed(tmp_path: Path) -> None:
+    with lock_folder(tmp_path):
+        (tmp_path / "kept").touch()
+        remove_if_unused(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != ".lock") == ["kept"]
 
 
 def test_a_checkpoint_says_where_it_is_from(checkpoint: Path) -> None:

@@ -81,37 +81,44 @@ def new_folder(path: Path, what: str, instead: str, leftovers: Collection[str] =
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder: within this context, no other process holds its lock.
-
-    The lock file stays: another process may already hold the lock when this one would delete it.
-    """
-    lock = FileLock(folder / LOCK)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise UsageError(f"another process is at work in {printable(folder)}: wait until it has ended") from None
-    except OSError as error:
-        raise UsageError(f"{printable(folder)} cannot be written to: {error.strerror or error}") from None
-    try:
+    """Lock a folder: within this context, no other process holds its lock."""
+    with _locked(folder / LOCK, f"at work in {printable(folder)}", f"{printable(folder)} cannot be written to"):
         yield
-    finally:
-        lock.release()
 
 
 @contextmanager
 def lock_output(path: Path) -> Iterator[None]:
     """Lock an output, a file or a folder, by a file beside it: within this context, no other process holds its lock."""
-    lock = FileLock(path.absolute().with_name(f".{path.name:.200}.lock"))
+    file = path.absolute().with_name(f".{path.name:.200}.lock")
+    with _locked(file, f"writing {printable(path)}", f"{printable(path)} cannot be written"):
+        yield
+
+
+@contextmanager
+def _locked(file: Path, busy: str, impossible: str) -> Iterator[None]:
+    """Hold a lock, whose file stays: another process may already hold it when this one would delete it."""
+    lock = FileLock(file)
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise UsageError(f"another process is writing {printable(path)}: wait until it has ended") from None
+        raise UsageError(f"another process is {busy}: wait until it has ended") from None
     except OSError as error:
-        raise UsageError(f"{printable(path)} cannot be written: {error.strerror or error}") from None
+        raise UsageError(f"{impossible}: {error.strerror or error}") from None
     try:
         yield
     finally:
         lock.release()
+
+
+def remove_if_unused(folder: Path) -> None:
+    """Remove a folder that holds nothing but the lock that this process holds.
+
+    No other process can hold it afterwards: a lock on a deleted file is refused by ``filelock``.
+    """
+    if [entry.name for entry in folder.iterdir()] == [LOCK]:
+        with suppress(OSError):  # another process has just put a lock of its own there, or files in use stay
+            (folder / LOCK).unlink()
+            folder.rmdir()
 
 
 def remove_leftovers(folder: Path) -> None:

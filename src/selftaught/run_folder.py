@@ -11,7 +11,7 @@ from typing import Any
 
 from selftaught.embedder import DESCRIPTION
 from selftaught.errors import SelftaughtError, UsageError, printable
-from selftaught.files import lock_folder, new_folder, read_file, remove_leftovers, write_atomically
+from selftaught.files import lock_folder, new_folder, read_file, remove_if_unused, remove_leftovers, write_atomically
 from selftaught.learners import load_settings
 from selftaught.networks import Preprocessing
 from selftaught.recipes import Settings
@@ -95,16 +95,24 @@ class RunRecord:
 
 @contextmanager
 def create_run(run: Path, record: RunRecord) -> Iterator[None]:
-    """Begin a run in a folder that is empty, or holds only what a failed start has left; locked within this context."""
+    """Begin a run in a folder that is empty, or holds only what a failed start has left; locked within this context.
+
+    A folder that is made here is removed at the end if it is still empty.
+    """
     again = f", or go on with it: --resume {printable(run)}" if (run / SETTINGS).is_file() else ""
     check = partial(new_folder, run, "the run folder", f"give another --out{again}", leftovers=(SKIPPED,))
+    is_new = not run.exists()
     check()
     with lock_folder(run):
         check()  # another process may just have left it
-        (run / SKIPPED).unlink(missing_ok=True)
-        remove_leftovers(run)
-        write_record(run, record)
-        yield
+        try:
+            (run / SKIPPED).unlink(missing_ok=True)
+            remove_leftovers(run)
+            write_record(run, record)
+            yield
+        finally:
+            if is_new:
+                remove_if_unused(run)
 
 
 def write_record(run: Path, record: RunRecord) -> None:

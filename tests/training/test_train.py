@@ -266,9 +266,17 @@ def test_a_failed_resume_can_be_tried_again(photos: Path, run: Path, tmp_path: P
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
 
 
-def test_a_failed_start_leaves_the_folder_free_for_the_next_try(photos: Path, tmp_path: Path) -> None:
+def test_a_failed_start_leaves_nothing_behind_and_the_folder_free_for_the_next_try(
+    photos: Path, tmp_path: Path
+) -> None:
+    for change, message in (({"batch_size": 48}, "batch size"), ({"backbone": "smal"}, "did you mean 'small'")):
+        with pytest.raises(UsageError, match=message):
+            train(photos, out=tmp_path / "run", quiet=True, **(TINY | change))
+        assert list(tmp_path.iterdir()) == []
+    (tmp_path / "run").mkdir()
     with pytest.raises(UsageError, match="batch size"):
         train(photos, out=tmp_path / "run", quiet=True, **(TINY | {"batch_size": 48}))
+    assert (tmp_path / "run").is_dir(), "the caller's own folder stays"
     train(photos, out=tmp_path / "run", epochs=0, quiet=True, **TINY)
 
 
