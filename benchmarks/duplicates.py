@@ -67,7 +67,7 @@ def fill(folder: Path, source: Path, most: int, copies: int, seed: int) -> dict[
 def by_model(folder: Path, model: str) -> tuple[str, set[Pair]]:
     embedder = Embedder.load(model)
     images = find_images(folder)
-    vectors, _ = embedder.encode_files([images.path(i) for i in range(len(images))])
+    vectors, _ = embedder.encoding.encode_files(images.paths())
     found = find_copies(images, vectors, distances_of_known_copies(embedder, images, vectors))
     pairs: set[Pair] = set()
     for group in found.groups:

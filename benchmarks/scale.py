@@ -28,7 +28,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from selftaught.data import CachedReader, DecodedCache, ViewRequest, Views, find_images, identity, view_seeds
+from selftaught.data import CachedReader, DecodedCache, ViewRequest, Views, find_images, view_seeds
+from selftaught.data.images import identity
 from selftaught.method import random_batches
 from selftaught.retrieval import approximate_nearest, nearest, recall_against_exact, recall_at_k
 

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from selftaught import Embedder
+from selftaught.encoding import Encoding
 from selftaught.errors import ImageError, SelftaughtError, UsageError
 from selftaught.networks import fit_whitening
 
@@ -55,16 +56,16 @@ def test_a_generator_is_read_as_it_is_needed(embedder: Embedder, photos: Path) -
             path = paths[number % len(paths)]
             yield path if kind == "path" else Image.open(path)
 
-    embed = embedder._embed
+    embed = Encoding.embed
 
-    def counted(batch: torch.Tensor) -> torch.Tensor:
+    def counted(self: Encoding, batch: torch.Tensor) -> torch.Tensor:
         nonlocal ahead
         ahead -= len(batch)
-        return embed(batch)
+        return embed(self, batch)
 
     expected = embedder.encode(paths)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedder, "_embed", counted)
+        patch.setattr(Encoding, "embed", counted)
         for kind, count, limit in (("image", 60, 4), ("path", 200, 120)):
             ahead = most = 0
             vectors = embedder.encode(images(count, kind), batch_size=4)

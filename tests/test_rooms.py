@@ -13,7 +13,7 @@ FLOORS = (
     ("retrieval",),
     ("method", "networks", "data"),
     ("recipes", "report", "named_groups"),
-    ("learners", "model_files"),
+    ("learners", "model_files", "encoding"),
     ("sharing",),
     ("embedder",),
     ("run_folder", "vectors"),

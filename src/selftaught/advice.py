@@ -46,10 +46,8 @@ def advise(
     place = choose_device(device)
     embedder = Embedder.plain(backbone, place)
     images = leave_out_links(images)
-    paths = [images.path(i) for i in range(len(images))]
-    vectors, failed = embedder.encode_files(paths, advance=advance)
-    names = dict(zip(paths, images.files, strict=True))
-    skipped = tuple(Skipped(names[entry.path], entry.reason) for entry in failed)
+    vectors, failures = embedder.encoding.encode_files(images.paths(), advance)
+    skipped = tuple(Skipped(images.files[i], reason) for i, reason in failures)
     check_skipped(images, skipped, allow=allow_skipped)
     images = images.without(skipped)
     copies = find_copies(images, vectors, distances_of_known_copies(embedder, images, vectors))

@@ -5,10 +5,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.markup import escape
@@ -19,10 +19,14 @@ from selftaught.errors import Interrupted
 PLAIN_INTERVAL = 30.0
 """Seconds between two plain lines about one piece of work."""
 
-Tell = Callable[[int, str], None]
-"""Called with how many more items are done, and a text for the progress line."""
 ONE_WISH = 1.0
 """Seconds within which a second signal counts as the first one: a launcher repeats a signal that its processes got."""
+
+
+class Tell(Protocol):
+    """Called with how many more items are done; ``word`` replaces the time left on the progress line."""
+
+    def __call__(self, more: int, word: str = "") -> None: ...
 
 
 class Reporter:
@@ -46,7 +50,7 @@ class Reporter:
         task = bars.add_task(escape(label), total=total, completed=done, word="")
         clock = Clock(None if total is None else total - done)
 
-        def tell(more: int, word: str) -> None:
+        def tell(more: int, word: str = "") -> None:
             clock.advance(more)
             bars.update(task, advance=more, word=escape(word or clock.left()))
 
@@ -74,7 +78,7 @@ class Reporter:
         clock = Clock(None if total is None else total - done)
         last = time.monotonic()
 
-        def tell(more: int, word: str) -> None:
+        def tell(more: int, word: str = "") -> None:
             nonlocal last
             clock.advance(more)
             if time.monotonic() - last >= PLAIN_INTERVAL:

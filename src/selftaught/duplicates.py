@@ -72,7 +72,7 @@ class Duplicates:
 
 def leave_out_links(images: ImageFolder) -> ImageFolder:
     """The images without links to a file that is already among them."""
-    first = find_same_files([images.path(i) for i in range(len(images))])
+    first = find_same_files(images.paths())
     links = [Skipped(images.files[i], "a link") for i, j in enumerate(first) if i != j]
     return images.without(links)
 
@@ -93,7 +93,7 @@ def find_copies(
         threshold: how near near-duplicates are; proposed from the distances if it is not given.
         advance: called with how many more of the images with different bytes have been compared by their pixels.
     """
-    same = torch.tensor(find_same_bytes([images.path(i) for i in range(len(images))]))
+    same = torch.tensor(find_same_bytes(images.paths()))
     rows = (same == torch.arange(len(same))).nonzero()[:, 0]
     near = find_neighbors(vectors[rows])
     proposal = propose_threshold(near, known) if threshold is None else Proposal(threshold, "as asked for")

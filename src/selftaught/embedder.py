@@ -3,34 +3,23 @@
 import hashlib
 import json
 import os
-import threading
-from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
-from contextlib import closing
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import asdict, replace
 from functools import cached_property
-from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftaught.console import Reporter
-from selftaught.data import Advance, FileReader, Skipped, ViewRequest, Views, from_array, open_image, to_rgb
-from selftaught.devices import available_cores, choose_device
-from selftaught.errors import ImageError, SelftaughtError, UsageError, printable
-from selftaught.model_files import (
-    DESCRIPTION,
-    build_network,
-    check_folder,
-    describe,
-    read_description,
-    refuse_code,
-)
+from selftaught.data import Advance
+from selftaught.devices import choose_device
+from selftaught.encoding import BATCH_SIZE, SCALES, Encoding, ImageLike
+from selftaught.errors import SelftaughtError, UsageError
+from selftaught.model_files import DESCRIPTION, build_network, check_folder, describe, read_description, refuse_code
 from selftaught.networks import (
     WHITENED_ON,
     Backbone,
@@ -46,16 +35,7 @@ from selftaught.sharing import Shared, add_history, download, looks_like_reposit
 if TYPE_CHECKING:
     from selftaught.index import Hit, Index
 
-__all__ = ["BATCH_SIZE", "DESCRIPTION", "SCALES", "Embedder", "ImageLike", "describe"]
-
-BATCH_SIZE = 64
-FEW_IMAGES = 64
-"""Fewer images than this are read without starting processes."""
-SCALES = {1: (1.0,), 2: (1.0, 1.25), 3: (0.8, 1.0, 1.25)}
-"""The sizes at which an image is seen, as multiples of the size at use."""
 LARGEST_SIZE = 2048
-
-ImageLike = str | os.PathLike[str] | Image.Image | np.ndarray
 
 
 class Embedder:
@@ -162,7 +142,7 @@ class Embedder:
             raise UsageError(f"the network takes images of {seen.size} pixels only, so it has one scale")
         try:
             side = other.sides[-1]
-            other._embed(torch.zeros(1, 3, side, side, dtype=torch.uint8, device=self.device))
+            other.encoding.embed(torch.zeros(1, 3, side, side, dtype=torch.uint8))
         except (RuntimeError, ValueError, AssertionError):
             raise UsageError(f"the network cannot be used at {' and '.join(map(str, other.sides))} pixels") from None
         return other
@@ -172,9 +152,11 @@ class Embedder:
         head = self.network.heads["f"]
         if not isinstance(head, nn.Identity | nn.Linear):
             raise UsageError("this model cannot be whitened: its head has more than one layer")
-        raw = Embedder(EmbeddingNetwork(self.network.encoder, {"f": head}), self.description)
+        raw = replace(
+            self.encoding, network=EmbeddingNetwork(self.network.encoder, {"f": head}), mirror=False, scales=1
+        )
         every = -(-len(paths) // WHITENED_ON)
-        features, _ = raw.seeing(mirror=False, scales=1).encode_files(paths[::every], advance=advance)
+        features, _ = raw.encode_files(paths[::every], advance)
         try:
             layer = whitened_layer(features, dim or self.dim, head if isinstance(head, nn.Linear) else None)
         except ValueError as error:
@@ -207,11 +189,16 @@ class Embedder:
     @property
     def sides(self) -> list[int]:
         """The sizes in pixels at which the network sees an image, the largest last."""
-        return [round(self.preprocessing.use_size * scale) for scale in SCALES[self.scales]]
+        return self.encoding.sides
 
     @property
     def device(self) -> torch.device:
-        return next(self.network.parameters()).device
+        return self.encoding.device
+
+    @property
+    def encoding(self) -> Encoding:
+        """How images become vectors, for files by the thousand; for a few images there is :meth:`encode`."""
+        return Encoding(self.network, self.preprocessing, self.dim, self.metric, self.mirror, self.scales)
 
     @cached_property
     def identity(self) -> str:
@@ -258,51 +245,10 @@ class Embedder:
         parts = [torch.empty(0, self.dim)]
         count = len(images) if isinstance(images, Sized) else None
         with Reporter(quiet=not show_progress).work("embedding images", count) as tell:
-            for vectors in self._encode(images, batch_size):
+            for vectors in self.encoding.encode(images, batch_size):
                 parts.append(vectors)
-                tell(len(vectors), "")
+                tell(len(vectors))
         return torch.cat(parts)
-
-    def encode_files(
-        self, paths: Sequence[str], batch_size: int = BATCH_SIZE, advance: Advance = lambda _: None
-    ) -> tuple[Tensor, list[Skipped]]:
-        """Embed files, leaving out those that cannot be read: vectors of the others in order, and what was skipped."""
-        parts, skipped = [torch.empty(0, self.dim)], []
-        done = 0
-        with closing(self.encode_batches(paths, len(paths), batch_size)) as batches:
-            for vectors, failures in batches:
-                parts.append(vectors)
-                skipped += [Skipped(paths[done + position], reason) for position, reason in failures]
-                done += len(vectors) + len(failures)
-                advance(len(vectors) + len(failures))
-        return torch.cat(parts), skipped
-
-    def encode_batches(
-        self, paths: Iterable[str], count: int, batch_size: int = BATCH_SIZE
-    ) -> Generator[tuple[Tensor, list[tuple[int, str]]]]:
-        """Embed files batch by batch, in order.
-
-        Args:
-            paths: read as they are needed.
-            count: how many there are, or about.
-
-        Yields:
-            For each batch the vectors of the files that could be read, on the CPU, and (which of the batch, why) for
-            the rest.
-        """
-        rest = iter(paths)
-        batches = iter(lambda: [ViewRequest(path, "center") for path in islice(rest, batch_size)], [])
-        # New processes would inherit locks that other threads hold at that moment, and wait for them forever.
-        alone = threading.current_thread() is threading.main_thread()
-        reader = FileReader(self._views(), min(8, available_cores()) if alone and count >= FEW_IMAGES else 0)
-        try:
-            for batch in reader.read(batches):
-                vectors = torch.empty(0, self.dim)
-                if batch.positions:
-                    vectors = self._embed(batch.images.to(self.device).flatten(0, 1))
-                yield vectors, batch.failures
-        finally:
-            reader.close()
 
     def similarity(self, a: Tensor, b: Tensor) -> Tensor:
         """How alike vectors are, n×dim and m×dim → n×m: their cosine, or for other models the negative distance.
@@ -351,61 +297,3 @@ class Embedder:
     def push_to_hub(self, repository: str, *, private: bool = True, license: str | None = None) -> str:  # noqa: A002
         """Put what :meth:`save` writes on the model hub, as "user/name"; returns its address."""
         return upload(lambda folder: self.save(folder, license=license), repository, private)
-
-    def _encode(self, images: Iterable[ImageLike], batch_size: int) -> Iterator[Tensor]:
-        """Batches of vectors; files in a row are read ahead, by processes if they are many."""
-        for are_paths, group in groupby(images, lambda image: isinstance(image, (str, os.PathLike))):
-            if not are_paths:
-                while batch := list(islice(group, batch_size)):
-                    views = torch.cat([self._views()(_as_image(image), "center") for image in batch])
-                    yield self._embed(views.to(self.device))
-                continue
-            first = list(islice(group, FEW_IMAGES))
-            asked: deque[str] = deque()
-            paths = (asked.append(path) or path for path in map(os.fspath, chain(first, group)))  # type: ignore[func-returns-value, arg-type]
-            with closing(self.encode_batches(paths, len(first), batch_size)) as batches:
-                for vectors, failures in batches:
-                    if failures:
-                        position, reason = failures[0]
-                        raise ImageError(f"cannot read {printable(asked[position])}: {reason}")
-                    for _ in range(len(vectors)):
-                        asked.popleft()
-                    yield vectors
-
-    @torch.inference_mode()
-    def _embed(self, images: Tensor) -> Tensor:
-        """uint8 n×3×H×W of the largest size → n×dim float32 on the CPU."""
-        vectors = self.embed_views(images).cpu()
-        if not vectors.isfinite().all():
-            raise SelftaughtError(
-                "the model gives infinite or undefined vectors: it is damaged, or its training failed"
-            )
-        return vectors
-
-    def embed_views(self, images: Tensor) -> Tensor:
-        """Center views n×3×H×W of the largest size, values from 0 to 255 → n×dim float32; can be traced."""
-        views: list[Tensor] = []
-        for side in self.sides:
-            view = images
-            if side != images.shape[-1]:
-                view = F.interpolate(images.float(), (side, side), mode="bilinear", antialias=True, align_corners=False)
-            views += [view, view.flip(-1)] if self.mirror else [view]
-        parts: list[Tensor] = [self.network(view)["f"].float() for view in views]
-        if len(parts) == 1:
-            return parts[0]
-        vectors = torch.stack(parts).mean(0)
-        return F.normalize(vectors) if self.metric == "cosine" else vectors
-
-    def _views(self) -> Views:
-        p = replace(self.preprocessing, use_size=self.sides[-1])
-        return Views(p.size, p.use_resize, p.squash, use_size=p.use_size)
-
-
-def _as_image(image: ImageLike) -> Image.Image:
-    if isinstance(image, Image.Image):
-        if 0 in image.size:
-            raise ImageError(f"an image of {image.width}×{image.height} pixels cannot be embedded")
-        return to_rgb(image)
-    if isinstance(image, (str, os.PathLike)):
-        return open_image(image)
-    return from_array(np.asarray(image))

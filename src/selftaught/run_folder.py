@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from selftaught.embedder import DESCRIPTION
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import lock_folder, new_folder, read_file, remove_if_unused, remove_leftovers, write_atomically
 from selftaught.learners import load_settings
+from selftaught.model_files import DESCRIPTION
 from selftaught.networks import Preprocessing
 from selftaught.recipes import Settings
 

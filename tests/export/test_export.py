@@ -180,7 +180,7 @@ def test_misuse_of_the_command_is_one_sentence(call: Call, run: Path, tmp_path: 
 
 def test_the_size_of_the_view_is_that_of_the_model(embedder: Embedder) -> None:
     traced = ImagesToVectors(embedder)
-    views: Views = embedder._views()
+    views: Views = embedder.encoding.views
     assert (traced.size, traced.resize) == (views.use_size, views.resize)
 
 

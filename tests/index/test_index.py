@@ -15,6 +15,7 @@ from PIL import Image
 from conftest import TINY, draw_photos
 from selftaught import Embedder, train
 from selftaught.data import find_images
+from selftaught.encoding import Encoding
 from selftaught.errors import SelftaughtError, UsageError
 from selftaught.index import (
     Index,
@@ -98,14 +99,14 @@ def test_only_new_and_changed_images_are_embedded_again(
     Image.new("RGB", (40, 40), "red").save(images / "class 0" / "0.jpg")
     Image.new("RGB", (40, 40), "red").save(images / "class 0" / "new.png")
     encoded: list[str] = []
-    encode = Embedder.encode_batches
+    encode = Encoding.encode_batches
 
-    def recorded(self: Embedder, paths: Iterator[str], *rest: int) -> Iterator[object]:
+    def recorded(self: Encoding, paths: Iterator[str], *rest: int) -> Iterator[object]:
         kept = list(paths)
         encoded.extend(kept)
         return encode(self, kept, *rest)
 
-    monkeypatch.setattr(Embedder, "encode_batches", recorded)
+    monkeypatch.setattr(Encoding, "encode_batches", recorded)
     assert add_images(index, images, quiet=True).written == 2
     assert [Path(path).name for path in encoded] == ["0.jpg", "new.png"]
     (hits,) = index.search([Image.new("RGB", (40, 40), "red")], k=2)

@@ -32,7 +32,7 @@ ROWS = distinct_rows()
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("methods")
-    QUICK.draw(folder / "photos", lambda _done, _total: None)
+    QUICK.draw(folder / "photos", lambda _: None)
     return folder
 
 

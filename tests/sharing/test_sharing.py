@@ -18,8 +18,8 @@ from torch.nn import functional as F
 from conftest import TINY, Call
 from selftaught import Embedder, train
 from selftaught.data import draw_photos
-from selftaught.embedder import describe
 from selftaught.errors import SelftaughtError, UsageError
+from selftaught.model_files import describe
 from selftaught.networks import HEADS, EmbeddingNetwork, Encoder, Preprocessing, build_backbone, timm_form
 from selftaught.sharing import Shared, hub
 
@@ -50,7 +50,7 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def inputs_of(embedder: Embedder) -> tuple[Tensor, Tensor]:
     """What a network sees of drawn photos, and the model's vectors of them."""
     photos = draw_photos(3)
-    views = torch.cat([embedder._views()(photo, "center") for photo in photos])
+    views = torch.cat([embedder.encoding.views(photo, "center") for photo in photos])
     return embedder.preprocessing(views), embedder.encode(photos)
 
 

@@ -224,7 +224,7 @@ def test_only_the_heads_learn_and_the_features_are_deleted(photos: Path, tmp_pat
 def test_the_finished_model_scores_as_measured_in_training(photos: Path, tmp_path: Path) -> None:
     train(photos, out=tmp_path / "run", eval=photos, epochs=2, **HEADS)
     images = find_images(photos)
-    vectors, _ = Embedder.load(tmp_path / "run").encode_files([images.path(i) for i in range(len(images))])
+    vectors, _ = Embedder.load(tmp_path / "run").encoding.encode_files(images.paths())
     measured = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     scores = score(vectors, images.classes(), (1, 2, 4, 8, 10, 100)).row()
     assert scores == pytest.approx({name: measured[name] for name in scores})

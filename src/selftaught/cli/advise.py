@@ -19,7 +19,7 @@ def advise_on(source: str, backbone: str, device: str, allow_skipped: bool) -> N
     if len(images) < 2:
         raise SelftaughtError(f"there is only one image in {printable(source)}, from which nothing can be learned")
     with Reporter().work("looking at images", len(images)) as tell:
-        advice = advise(images, device, backbone, allow_skipped, advance=lambda more: tell(more, ""))
+        advice = advise(images, device, backbone, allow_skipped, advance=tell)
     print("\n".join(describe(advice)))
     table = Table(box=None, pad_edge=False, header_style="")
     for column in ("setting", "value", "why"):

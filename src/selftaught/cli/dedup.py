@@ -64,7 +64,7 @@ def dedup(
     images, vectors, _ = embed_folder(embedder, distinct, allow_skipped)
     known = distances_of_known_copies(embedder, images, vectors)
     with reporter.work("comparing files", len(images)) as tell:
-        found = find_copies(images, vectors, known, threshold, advance=lambda more: tell(more, ""))
+        found = find_copies(images, vectors, known, threshold, advance=tell)
     table, page = out / "duplicates.csv", out / "duplicates.html"
     write_atomically(table, duplicates_table(found))
     write_duplicates_page(page, found)

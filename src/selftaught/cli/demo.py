@@ -36,9 +36,7 @@ def demo(out: Path, seed: int) -> None:
     reporter = Reporter()
     new_folder(out, "the demo folder", "give another --out")
     with reporter.work("drawing photos", PRODUCTS * PHOTOS) as tell:
-        photos, unseen = make_products(
-            out / "photos", products=PRODUCTS, photos=PHOTOS, progress=lambda _done, _total: tell(1, "")
-        )
+        photos, unseen = make_products(out / "photos", products=PRODUCTS, photos=PHOTOS, advance=tell)
     products = find_images(unseen)
     reporter.say(f"learning from the photos in {printable(photos)}, without labels")
     before = train(photos, out=out / "start", seed=seed, quiet=True, **(SETTINGS | {"epochs": 0}))
@@ -56,5 +54,5 @@ def demo(out: Path, seed: int) -> None:
 
 
 def _score(model: Embedder, images: ImageFolder) -> dict[str, float]:
-    vectors = model.encode([images.path(i) for i in range(len(images))])
+    vectors = model.encode(images.paths())
     return score(vectors, images.classes()).row()

@@ -12,10 +12,11 @@ import torch
 from selftaught.cli.model_commands import load_model, load_whitened, report_skipped
 from selftaught.cli.options import ModelUse
 from selftaught.console import Interrupts, Reporter
-from selftaught.data import ImageFolder, Skipped, identity, open_images, skipped_table
+from selftaught.data import ImageFolder, Skipped, open_images, skipped_table, stamp
 from selftaught.devices import check_device, choose_device
-from selftaught.embedder import BATCH_SIZE, Embedder
-from selftaught.errors import ImageError, Interrupted, SelftaughtError, UsageError, printable
+from selftaught.embedder import Embedder
+from selftaught.encoding import BATCH_SIZE
+from selftaught.errors import Interrupted, SelftaughtError, UsageError, printable
 from selftaught.files import lock_output, write_atomically
 from selftaught.launched import launched
 from selftaught.model_files import DESCRIPTION, write_model
@@ -47,7 +48,7 @@ def embed(use: ModelUse, source: str, out: Path, shard: str | None, allow_skippe
         embedder = _whitened(use, images, out, reporter) if use.whiten else load_model(use)
         images = _part(images, number, count)
         root = images.root.absolute()
-        stamps = [_stamp(images.path(i)) for i in range(len(images))]
+        stamps = list(map(stamp, images.paths()))
         before = _previous(target, embedder, root, reporter)
         with closing(VectorLog(target, model=embedder.identity, root=str(root), dim=embedder.dim)) as log:
             if log.started_over:
@@ -82,13 +83,13 @@ def _embed_rest(
     with (
         Interrupts() as interrupts,
         reporter.work("embedding images", len(images), len(images) - len(todo)) as tell,
-        closing(embedder.encode_batches((images.path(i) for i in todo), len(todo), BATCH_SIZE)) as batches,
+        closing(embedder.encoding.encode_batches((images.path(i) for i in todo), len(todo), BATCH_SIZE)) as batches,
     ):
         for vectors, failures in batches:
             size = len(vectors) + len(failures)
             log.add([(images.files[i], stamps[i]) for i in todo[done : done + size]], vectors, failures)
             done += size
-            tell(size, "")
+            tell(size)
             if interrupts.asked and done < len(todo):
                 log.save()
                 finished = len(images) - len(todo) + done
@@ -156,13 +157,6 @@ def _part(images: ImageFolder, number: int, count: int) -> ImageFolder:
     if not own:
         raise UsageError(f"part {number} of {count} has no images: take fewer parts")
     return images.only(own)
-
-
-def _stamp(path: str) -> Stamp:
-    try:
-        return identity(path)
-    except ImageError:  # gone since it was listed; reading it will report that
-        return -1, -1
 
 
 def _write_skipped(out: Path, skipped: Sequence[Skipped]) -> list[Path]:

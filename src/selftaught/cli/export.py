@@ -23,7 +23,7 @@ def export_model(use: ModelUse, images: str | None, onnx: Path | None, program: 
     if not paths:
         raise UsageError("say what to write: --onnx model.onnx, --torch model.pt2, or both")
     found = open_images(images, "all") if images is not None else None
-    files = [found.path(index) for index in range(len(found))] if found is not None else []
+    files = found.paths() if found is not None else []
     embedder = load_model(use)
     if use.whiten:
         if found is None:

@@ -100,7 +100,7 @@ def push(
 
     place, opened = parse_target(target), open_index(index, "cpu")
     with Reporter().work("pushing images", len(opened)) as tell:
-        count = push_index(opened, place, lambda more: tell(more, ""))
+        count = push_index(opened, place, tell)
     print(f"{count} images are in the collection {printable(place.collection)} at {printable(place.url)}")
 
 

@@ -33,9 +33,8 @@ def load_model(use: ModelUse) -> Embedder:
 
 def whiten(embedder: Embedder, images: ImageFolder, reporter: Reporter) -> Embedder:
     """The model half-whitened on these images, with progress."""
-    paths = [images.path(i) for i in range(len(images))]
-    with reporter.work("whitening", min(len(paths), WHITENED_ON)) as tell:
-        return embedder.whiten(paths, advance=lambda more: tell(more, ""))
+    with reporter.work("whitening", min(len(images), WHITENED_ON)) as tell:
+        return embedder.whiten(images.paths(), advance=tell)
 
 
 def load_whitened(use: ModelUse, images: ImageFolder, kept: Path) -> Embedder:
@@ -142,11 +141,9 @@ def embed_folder(
 ) -> tuple[ImageFolder, Tensor, list[Skipped]]:
     """Embed all images that can be read; prints which cannot."""
     reporter = Reporter()
-    paths = [images.path(i) for i in range(len(images))]
     with reporter.work("embedding images", len(images)) as tell:
-        vectors, failed = embedder.encode_files(paths, advance=lambda more: tell(more, ""))
-    names = dict(zip(paths, images.files, strict=True)) if failed else {}
-    skipped = [Skipped(names[entry.path], entry.reason) for entry in failed]
+        vectors, failures = embedder.encoding.encode_files(images.paths(), tell)
+    skipped = [Skipped(images.files[i], reason) for i, reason in failures]
     report_skipped(images, skipped, allow_skipped, reporter)
     return images.without(skipped), vectors, skipped
 

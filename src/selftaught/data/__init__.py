@@ -33,7 +33,7 @@ from selftaught.data.device_crops import CropResizer, Packed
 from selftaught.data.embed_files import Advance, Embedded, embed_files, in_batches, stack_embeddings
 from selftaught.data.file_reader import FileReader, unreadable
 from selftaught.data.folder import ImageFolder, Skipped, check_skipped, find_images, joined, skipped_table
-from selftaught.data.images import from_array, identity, open_image, to_rgb
+from selftaught.data.images import from_array, open_image, stamp, to_rgb
 from selftaught.data.labels import Level
 from selftaught.data.loader import ReadersEnded
 from selftaught.data.products import draw_photos, make_products
@@ -87,7 +87,6 @@ __all__ = [
     "fingerprint",
     "first_classes",
     "from_array",
-    "identity",
     "in_batches",
     "joined",
     "make_products",
@@ -96,6 +95,7 @@ __all__ = [
     "read_benchmark",
     "skipped_table",
     "stack_embeddings",
+    "stamp",
     "to_rgb",
     "unreadable",
     "view_seed",

@@ -43,7 +43,7 @@ class CachedReader:
         whole = True
         wanted: tuple[tuple[View, ImageFolder | None], ...] = (("random", images), ("center", labeled))
         for view, folder in wanted:
-            paths = [folder.path(i) for i in range(len(folder))] if folder is not None else []
+            paths = folder.paths() if folder is not None else []
             kind = self._decoder.kind(ViewRequest("", view))
             found = dict(zip(paths, self.cache.find(kind, paths), strict=True))
             self._known[kind] = {path: slot for path, slot in found.items() if slot >= 0}

@@ -50,6 +50,10 @@ class ImageFolder:
             return self.members.at(index, str(self.root), self.files[index])
         return os.path.join(self.root, self.files[index])  # noqa: PTH118, a Path per image costs too much
 
+    def paths(self) -> list[str]:
+        """The path of each image."""
+        return [self.path(i) for i in range(len(self))]
+
     def without(self, skipped: Sequence[Skipped]) -> "ImageFolder":
         if not skipped:
             return self

@@ -64,6 +64,14 @@ def identity(path: str | os.PathLike[str]) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
+def stamp(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """The :func:`identity` of an image, one that no image has if it is gone: reading it will report that."""
+    try:
+        return identity(path)
+    except ImageError:
+        return -1, -1
+
+
 def to_rgb(image: Image.Image) -> Image.Image:
     """Any Pillow image as upright 8-bit RGB."""
     try:

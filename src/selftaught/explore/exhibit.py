@@ -78,7 +78,7 @@ class Exhibit:
 
 def exhibit_folder(images: ImageFolder, versions: Sequence[Version]) -> Exhibit:
     """The images of a folder."""
-    paths = tuple(images.path(number) for number in range(len(images)))
+    paths = tuple(images.paths())
     return Exhibit(images.files, paths, tuple(versions), real=_real_paths(paths))
 
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -54,13 +54,12 @@ class ImagesToVectors(nn.Module):
 
     def __init__(self, embedder: Embedder) -> None:
         super().__init__()
-        self.network = embedder.network
-        self.embedder = embedder
-        seen = replace(embedder.preprocessing, use_size=embedder.sides[-1])
-        self.size, self.resize = seen.use_size, seen.use_resize
+        self.network, self.encoding = embedder.network, embedder.encoding
+        views = self.encoding.views
+        self.size, self.resize = views.use_size, views.resize
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.embedder.embed_views(center_view(images, self.size, self.resize))
+        return self.encoding.embed_views(center_view(images, self.size, self.resize))
 
 
 def export(embedder: Embedder, paths: Sequence[Path], images: Sequence[str] = ()) -> list[Exported]:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from selftaught.console import Interrupts, Reporter
-from selftaught.data import ImageFolder, Skipped, check_skipped, identity, open_images
+from selftaught.data import ImageFolder, Skipped, check_skipped, open_images, stamp
 from selftaught.devices import available_cores
-from selftaught.embedder import BATCH_SIZE
-from selftaught.errors import ImageError, Interrupted, UsageError, printable
+from selftaught.encoding import BATCH_SIZE
+from selftaught.errors import Interrupted, UsageError, printable
 from selftaught.files import lock_folder
 from selftaught.index.collection import Index
 from selftaught.index.scale import write_scale
@@ -87,7 +87,7 @@ def _add(index: Index, images: ImageFolder, allow_skipped: bool, reporter: Repor
     paths = _paths(images)
     known = index.table.column("path", "size", "changed").to_pydict()
     states = dict(zip(map(as_path, known["path"]), zip(known["size"], known["changed"], strict=True), strict=True))
-    current = [_identity(images.path(i)) for i in range(len(images))]  # before reading: later changes are noticed
+    current = list(map(stamp, images.paths()))  # before reading: later changes are noticed
     new = [i for i, path in enumerate(paths) if states.get(path) != current[i]]
     if len(new) < len(images):
         reporter.say(f"{len(images) - len(new)} of {len(images)} images are in the index already")
@@ -97,7 +97,7 @@ def _add(index: Index, images: ImageFolder, allow_skipped: bool, reporter: Repor
         Interrupts() as interrupts,
         reporter.work("indexing images", len(images), len(images) - len(new)) as tell,
         closing(_Writer(index)) as writer,
-        closing(index.embedder.encode_batches((images.path(i) for i in new), len(new), BATCH_SIZE)) as batches,
+        closing(index.embedder.encoding.encode_batches((images.path(i) for i in new), len(new), BATCH_SIZE)) as batches,
     ):
         done = 0
         for vectors, failures in batches:
@@ -108,7 +108,7 @@ def _add(index: Index, images: ImageFolder, allow_skipped: bool, reporter: Repor
             writer.add([(paths[i], root, current[i], images.path(i)) for i in good], vectors)
             done += len(batch)
             written += len(good)
-            tell(len(batch), "")
+            tell(len(batch))
             if interrupts.asked and done < len(new):
                 writer.save()
                 raise Interrupted(
@@ -174,10 +174,3 @@ def _paths(images: ImageFolder) -> list[str]:
     """The absolute path of each image."""
     root = os.path.abspath(images.root)  # noqa: PTH100, keeps links as they are
     return [os.path.join(root, file) for file in images.files]  # noqa: PTH118, a Path per image costs too much
-
-
-def _identity(path: str) -> tuple[int, int]:
-    try:
-        return identity(path)
-    except ImageError:
-        return -1, -1

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from torch import Tensor
 
-from selftaught.embedder import Embedder, ImageLike
+from selftaught.embedder import Embedder
+from selftaught.encoding import ImageLike
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import new_folder
 from selftaught.index.scale import Scale, scale_of_table
 from selftaught.index.table import About, Table, as_path, create, exists, read
-from selftaught.model_files import write_model
+from selftaught.model_files import DESCRIPTION, write_model
 
 MODEL = "model"
 
@@ -111,7 +112,7 @@ def open_index(folder: str | os.PathLike[str], device: str = "auto", *, embedder
         )
     table = read(place)
     if embedder is None:
-        if not (place / MODEL / "model.json").is_file():
+        if not (place / MODEL / DESCRIPTION).is_file():
             raise UsageError(f"the index {printable(place)} is not finished: give the command that makes it once more")
         embedder = Embedder.load(place / MODEL, device)
     opened = Index(table, embedder)
@@ -129,7 +130,7 @@ def make_index(folder: str | os.PathLike[str], embedder: Embedder) -> Index:
         if not _is_begun(place):
             new_folder(place, "the folder", "give another --out")
         table = create(place, About(embedder.identity, embedder.dim, embedder.metric))
-    if not (place / MODEL / "model.json").is_file():
+    if not (place / MODEL / DESCRIPTION).is_file():
         write_model(place / MODEL, embedder.network, embedder.description)
     return Index(table, embedder)
 

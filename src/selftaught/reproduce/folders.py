@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from selftaught.embedder import DESCRIPTION
 from selftaught.errors import SelftaughtError, printable
 from selftaught.files import write_atomically
+from selftaught.model_files import DESCRIPTION
 from selftaught.run_folder import CHECKPOINT, METRICS, PARTIAL, SETTINGS, START, TIMING, is_finished, read_models
 
 Status = Literal["to run", "begun", "finished", "failed"]

@@ -56,10 +56,10 @@ class Quick:
         }
         return {name: value for name, value in common.items() if has_setting(row["method"], name)} | own
 
-    def draw(self, folder: Path, progress: Callable[[int, int], None]) -> None:
+    def draw(self, folder: Path, advance: Callable[[int], None]) -> None:
         """Draw the photos, unless they exist: ``make_products`` leaves a complete folder or none."""
         if not folder.exists():
-            make_products(folder, products=self.products, photos=self.photos, class_folders=True, progress=progress)
+            make_products(folder, products=self.products, photos=self.photos, class_folders=True, advance=advance)
 
 
 def quick_table(table: Table) -> Table:

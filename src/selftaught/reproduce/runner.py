@@ -32,7 +32,7 @@ def run_jobs(request: Request, jobs: Sequence[Job], estimator: Estimator, report
     try:
         if request.quick is not None and any(job.open for job in jobs):
             with reporter.work("drawing photos", request.quick.products * request.quick.photos) as tell:
-                request.quick.draw(request.out / PHOTOS, lambda _done, _total: tell(1, ""))
+                request.quick.draw(request.out / PHOTOS, tell)
         for job in jobs:
             if status(job.folder) == "finished":  # a kill may have come before this
                 drop_checkpoints(job.folder)

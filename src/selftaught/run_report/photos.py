@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from selftaught.console import Reporter
-from selftaught.data import ImageFolder, Skipped, open_images
-from selftaught.embedder import DESCRIPTION, Embedder
+from selftaught.data import ImageFolder, open_images
+from selftaught.embedder import Embedder
 from selftaught.errors import UsageError, printable
+from selftaught.model_files import DESCRIPTION
 from selftaught.networks import weights_on_disk
 from selftaught.run_folder import FLOOR, TRAINED
 from selftaught.run_report.course import Course
@@ -54,15 +55,12 @@ def look_at_photos(
     vectors: dict[str, Tensor] = {}
     with reporter.work("looking at photos for the page", len(sample) * len(models)) as tell:
         for name, model in models.items():
-            paths = [sample.path(i) for i in range(len(sample))]
-            vectors[name], failed = model.encode_files(paths, advance=lambda more: tell(more, ""))
-            if failed:
-                names = dict(zip(paths, sample.files, strict=True))
-                lost = [Skipped(names[entry.path], entry.reason) for entry in failed]
-                gone = {entry.path for entry in lost}
-                kept = torch.tensor([file not in gone for file in sample.files])
-                vectors = {name: rows[kept] if len(rows) == len(kept) else rows for name, rows in vectors.items()}
-                sample = sample.without(lost)
+            vectors[name], failures = model.encoding.encode_files(sample.paths(), tell)
+            if failures:
+                gone = {i for i, _ in failures}
+                kept = [i for i in range(len(sample)) if i not in gone]
+                vectors = {name: rows[kept] if len(rows) == len(sample) else rows for name, rows in vectors.items()}
+                sample = sample.only([sample.files[i] for i in kept])
     if len(sample) < 2:
         raise UsageError(f"the page needs two photos or more, and there are {len(sample)} in {printable(found.root)}")
     return Looks(sample, len(found), sample.labels() if labeled else None, vectors, served, embedder)

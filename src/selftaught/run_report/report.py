@@ -161,7 +161,7 @@ def _map(looks: Looks, reporter: Reporter) -> Section:
             steps = [0]
 
             def show(step: int, _places: object) -> bool:
-                tell(step - steps[0], "")
+                tell(step - steps[0])
                 steps[0] = step
                 return False
 
@@ -169,7 +169,7 @@ def _map(looks: Looks, reporter: Reporter) -> Section:
     except ImportError:
         how = "by the two directions in which they differ most; pip install 'selftaught[explore]' draws a better map"
     cells = max(8, round(1.4 * len(looks) ** 0.5))
-    thumbnails = [_square(looks.images.path(i)) for i in range(len(looks))]
+    thumbnails = [_square(path) for path in looks.images.paths()]
     frames = [FRAME_COLORS["plain"]] * len(looks)
     drawing, drawn = draw_image_map(thumbnails, torch.from_numpy(points), frames, cells=cells, cell=CELL)
     hidden = f" {len(looks) - drawn:,} do not fit between the others." if drawn < len(looks) else ""
@@ -182,14 +182,14 @@ def _copies(course: Course, looks: Looks, reporter: Reporter) -> Section:
     """Equal files among all training photos, and near-duplicates among the photos of the page."""
     told = []
     if course.training is not None:
-        same = find_same_bytes([course.training.path(i) for i in range(len(course.training))])
+        same = find_same_bytes(course.training.paths())
         equal = sum(i != j for i, j in enumerate(same))
         files = "no file is there twice" if not equal else f"{equal:,} have the same bytes as another"
         told.append(f"Among the {len(same):,} photos trained on, {files}.")
     vectors = looks.vectors[looks.served]
     known = distances_of_known_copies(looks.embedder, looks.images, vectors, KNOWN_COPIES)
     with reporter.work("looking for copies", len(looks)) as tell:
-        found = find_copies(looks.images, vectors, known, advance=lambda more: tell(more, ""))
+        found = find_copies(looks.images, vectors, known, advance=tell)
     some = f"{found.extra:,} are copies of another, the same or nearly" if found.extra else "none is a copy of another"
     told.append(f"Among {_which(looks)}, {some}. selftaught dedup looks at all, and shows where it draws the line.")
     groups = []

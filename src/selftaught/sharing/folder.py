@@ -12,7 +12,8 @@ from timm.data.transforms_factory import create_transform
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selftaught.data import Views, draw_photos
+from selftaught.data import draw_photos
+from selftaught.encoding import views_at_use
 from selftaught.files import write_atomically
 from selftaught.model_files import DESCRIPTION, WEIGHTS, write_model
 from selftaught.networks import EmbeddingNetwork, Preprocessing, TimmForm, timm_form
@@ -63,9 +64,7 @@ def compare_with_timm(network: EmbeddingNetwork, form: TimmForm, seen: Preproces
     model.load_state_dict(form.state)
     model.eval()
     photos = draw_photos()
-    views = torch.cat(
-        [Views(seen.size, seen.use_resize, seen.squash, use_size=seen.use_size)(p, "center") for p in photos]
-    )
+    views = torch.cat([views_at_use(seen)(photo, "center") for photo in photos])
     own = network(views.to(next(network.parameters()).device))["f"].float().cpu()
 
     def embed(inputs: Tensor) -> Tensor:

@@ -155,7 +155,7 @@ class Evaluation:
             def advance(more: int) -> None:
                 if world() == 1:  # with several processes, the loop asks all of them together
                     self.interrupts.check()
-                tell(more, "")
+                tell(more)
 
             # The network is compiled for one size of input only.
             compiled = self.compiled and view == "squash" and not exact

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from selftaught.console import Interrupts, Reporter, Tell
-from selftaught.data import Batch, ImageFolder, ImageReader, Skipped, View, ViewRequest, identity, view_seed
-from selftaught.errors import ImageError
+from selftaught.data import Batch, ImageFolder, ImageReader, Skipped, View, ViewRequest, stamp, view_seed
 from selftaught.networks import EmbeddingNetwork, Encoder
 from selftaught.parallel import all_gather_list, broadcast, run_on_first, shard
 from selftaught.run_folder import FEATURES
@@ -145,7 +144,7 @@ class FeatureReader:
                     kept.write(block, torch.cat(parts, 1).numpy())
                 parts.clear()
             self.interrupts.check()
-            tell(len(kept.images(block)), "")
+            tell(len(kept.images(block)))
         return [Skipped(images.files[i], reason) for i, reason in skipped.items()]
 
     def _encode(self, images: Tensor) -> Tensor:
@@ -185,19 +184,14 @@ def two_of(count: int, seed: int) -> list[int]:
 
 
 def _rows(images: ImageFolder) -> dict[str, int]:
-    return {images.path(i): i for i in range(len(images))}
+    return {path: row for row, path in enumerate(images.paths())}
 
 
 def _digest_files(images: ImageFolder) -> bytes:
     """A digest of the files' names, sizes and times of change."""
     digest = hashlib.sha256()
-    for i in range(len(images)):
-        path = images.path(i)
-        try:
-            stamp = identity(path)
-        except ImageError:
-            stamp = 0, 0
-        digest.update(f"{path}\0{stamp}\0".encode("utf-8", "surrogateescape"))
+    for path in images.paths():
+        digest.update(f"{path}\0{stamp(path)}\0".encode("utf-8", "surrogateescape"))
     return digest.digest()
 
 

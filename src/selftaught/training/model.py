@@ -9,10 +9,10 @@ from typing import Any
 
 from torch import nn
 
-from selftaught.embedder import Embedder, describe
+from selftaught.embedder import Embedder
 from selftaught.errors import printable
 from selftaught.files import read_file, write_atomically
-from selftaught.model_files import DESCRIPTION, WEIGHTS, write_model
+from selftaught.model_files import DESCRIPTION, WEIGHTS, describe, write_model
 from selftaught.networks import EmbeddingNetwork, Encoder, build_backbone, weights_on_disk, whitened_layer
 from selftaught.parallel import barrier, rank, run_on_first
 from selftaught.run_folder import FLOOR, MODELS, TRAINED, read_models

@@ -6,9 +6,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from selftaught.embedder import Embedder, describe
+from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.learners import build_learner
+from selftaught.model_files import describe
 from selftaught.networks import EmbeddingNetwork, Encoder, build_backbone
 from selftaught.run_folder import read_record
 from selftaught.training.checkpoint import load_checkpoint

@@ -20,7 +20,7 @@ def make_products(
     size: int = 96,
     seed: int = 0,
     class_folders: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    advance: Callable[[int], None] = lambda _: None,
 ) -> tuple[Path, Path]:
     """Draw the data set into a new folder; the same seed gives the same files.
 
@@ -31,7 +31,7 @@ def make_products(
         size: height and width of a photo in pixels.
         seed: a photo depends on the seed, its product's number and its own number, and on nothing else.
         class_folders: put the training photos into one subfolder per product too, for methods that need labels.
-        progress: called after each photo with (photos done, photos in all).
+        advance: called after each photo, with 1.
 
     Returns:
         The folder of training photos, flat and in no order unless ``class_folders``, and the folder of test photos, one
@@ -61,8 +61,7 @@ def make_products(
                     path = place / f"{product.kind}-{number:03d}" / f"{photo}.jpg"
                     path.parent.mkdir(exist_ok=True)
                 take_photo(product, size, default_rng((seed, number + 1, photo + 1))).save(path, quality=92)
-                if progress is not None:
-                    progress(done + 1, products * photos)
+                advance(1)
         if folder.exists():
             folder.rmdir()
         draft.rename(folder)

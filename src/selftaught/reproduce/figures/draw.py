@@ -89,7 +89,7 @@ def draw_figures(
     with reporter.work("drawing figures", len(wanted)) as tell:
         for figure in wanted:
             written += figure.draw(gallery, seen, out)
-            tell(1, "")
+            tell(1)
     return written, left_out
 
 
@@ -111,7 +111,7 @@ def _possible(epochs: Sequence[int], last: Snapshot) -> tuple[list[Figure], list
 
 def _readable(images: ImageFolder, allow_skipped: bool, reporter: Reporter) -> Gallery:
     with reporter.work("checking images", len(images)) as tell:
-        skipped = unreadable(images, _workers(len(images)), lambda more: tell(more, ""))
+        skipped = unreadable(images, _workers(len(images)), tell)
     if skipped:
         check_skipped(images, skipped, allow=allow_skipped)
         reporter.say(f"left out {len(skipped)} images that cannot be read, such as {printable(skipped[0].path)}")
@@ -147,7 +147,7 @@ def _observe_all(
     )
     try:
         with reporter.work("embedding images with the networks of each epoch", sum(steps.values())) as tell:
-            observer = Observer(gallery, reader, device, seed, lambda more: tell(more, ""))
+            observer = Observer(gallery, reader, device, seed, tell)
             return [
                 observer.observe(load_snapshot(run, epoch, device), epoch, vectors=epoch in shown_epochs)
                 for epoch in epochs

@@ -44,7 +44,7 @@ class Gallery:
 
     @cached_property
     def paths(self) -> list[Path]:
-        return [Path(self.images.path(i)) for i in range(len(self))]
+        return list(map(Path, self.images.paths()))
 
     @cached_property
     def _sizes(self) -> Counter[str]:

@@ -1,0 +1,145 @@
+"""Images → vectors: read in batches, seen in one or more views, embedded by a network."""
+
+import os
+import threading
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import chain, groupby, islice
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional as F
+
+from selftaught.data import Advance, FileReader, ViewRequest, Views, from_array, in_batches, to_rgb
+from selftaught.devices import available_cores
+from selftaught.errors import ImageError, SelftaughtError, printable
+from selftaught.networks import EmbeddingNetwork, Preprocessing
+
+BATCH_SIZE = 64
+FEW_IMAGES = 64
+"""Fewer images than this are read without starting processes."""
+SCALES = {1: (1.0,), 2: (1.0, 1.25), 3: (0.8, 1.0, 1.25)}
+"""The sizes at which an image is seen, as multiples of the size at use."""
+
+ImageLike = str | os.PathLike[str] | Image.Image | np.ndarray
+
+
+def views_at_use(inputs: Preprocessing) -> Views:
+    """The views that a finished model gets of images."""
+    return Views(inputs.size, inputs.use_resize, inputs.squash, use_size=inputs.use_size)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A network, and how it sees images: each vector is the mean over the views of an image."""
+
+    network: EmbeddingNetwork
+    preprocessing: Preprocessing
+    dim: int
+    metric: str
+    mirror: bool
+    scales: int
+
+    @property
+    def sides(self) -> list[int]:
+        """The sizes in pixels at which the network sees an image, the largest last."""
+        return [round(self.preprocessing.use_size * scale) for scale in SCALES[self.scales]]
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.network.parameters()).device
+
+    @property
+    def views(self) -> Views:
+        """The views of the largest size; those of the others are made from them."""
+        return views_at_use(replace(self.preprocessing, use_size=self.sides[-1]))
+
+    def encode(self, images: Iterable[ImageLike], batch_size: int) -> Iterator[Tensor]:
+        """Batches of vectors; files in a row are read ahead, by processes if they are many."""
+        for are_paths, group in groupby(images, lambda image: isinstance(image, (str, os.PathLike))):
+            if not are_paths:
+                for batch in in_batches(group, batch_size):
+                    yield self.embed(torch.cat([self.views(_as_image(image), "center") for image in batch]))
+                continue
+            first = list(islice(group, FEW_IMAGES))
+            asked: deque[str] = deque()
+            paths = (asked.append(path) or path for path in map(os.fspath, chain(first, group)))  # type: ignore[func-returns-value, arg-type]
+            with closing(self.encode_batches(paths, len(first), batch_size)) as batches:
+                for vectors, failures in batches:
+                    if failures:
+                        position, reason = failures[0]
+                        raise ImageError(f"cannot read {printable(asked[position])}: {reason}")
+                    for _ in range(len(vectors)):
+                        asked.popleft()
+                    yield vectors
+
+    def encode_files(
+        self, paths: Sequence[str], advance: Advance = lambda _: None
+    ) -> tuple[Tensor, list[tuple[int, str]]]:
+        """The vectors of the files that can be read, in order, and (position, reason) for the others."""
+        parts, skipped, done = [torch.empty(0, self.dim)], [], 0
+        with closing(self.encode_batches(paths, len(paths), BATCH_SIZE)) as batches:
+            for vectors, failures in batches:
+                parts.append(vectors)
+                skipped += [(done + position, reason) for position, reason in failures]
+                done += len(vectors) + len(failures)
+                advance(len(vectors) + len(failures))
+        return torch.cat(parts), skipped
+
+    def encode_batches(
+        self, paths: Iterable[str], count: int, batch_size: int
+    ) -> Generator[tuple[Tensor, list[tuple[int, str]]]]:
+        """Embed files batch by batch, in order.
+
+        Args:
+            paths: read as they are needed.
+            count: how many there are, or about.
+
+        Yields:
+            For each batch the vectors of the files that could be read, and (which of the batch, why) for the rest.
+        """
+        # New processes would inherit locks that other threads hold at that moment, and wait for them forever.
+        alone = threading.current_thread() is threading.main_thread()
+        reader = FileReader(self.views, min(8, available_cores()) if alone and count >= FEW_IMAGES else 0)
+        try:
+            for batch in reader.read(in_batches((ViewRequest(path, "center") for path in paths), batch_size)):
+                readable = bool(batch.positions)
+                yield self.embed(batch.images.flatten(0, 1)) if readable else torch.empty(0, self.dim), batch.failures
+        finally:
+            reader.close()
+
+    @torch.inference_mode()
+    def embed(self, images: Tensor) -> Tensor:
+        """uint8 n×3×H×W of the largest size → n×dim float32 on the CPU."""
+        vectors = self.embed_views(images.to(self.device)).cpu()
+        if not vectors.isfinite().all():
+            raise SelftaughtError(
+                "the model gives infinite or undefined vectors: it is damaged, or its training failed"
+            )
+        return vectors
+
+    def embed_views(self, images: Tensor) -> Tensor:
+        """Center views n×3×H×W of the largest size, values from 0 to 255 → n×dim float32; can be traced."""
+        views: list[Tensor] = []
+        for side in self.sides:
+            view = images
+            if side != images.shape[-1]:
+                view = F.interpolate(images.float(), (side, side), mode="bilinear", antialias=True, align_corners=False)
+            views += [view, view.flip(-1)] if self.mirror else [view]
+        parts: list[Tensor] = [self.network(view)["f"].float() for view in views]
+        if len(parts) == 1:
+            return parts[0]
+        vectors = torch.stack(parts).mean(0)
+        return F.normalize(vectors) if self.metric == "cosine" else vectors
+
+
+def _as_image(image: ImageLike) -> Image.Image:
+    if isinstance(image, Image.Image):
+        if 0 in image.size:
+            raise ImageError(f"an image of {image.width}×{image.height} pixels cannot be embedded")
+        return to_rgb(image)
+    return from_array(np.asarray(image))
