@@ -1,6 +1,6 @@
 """Facts about a collection before training on it, and the settings that follow from them, each with its reason."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -12,7 +12,7 @@ from selftaught.learners import make_settings
 from selftaught.networks import Encoder, build_backbone
 from selftaught.retrieval import estimate_photos_per_thing, find_neighbors
 from selftaught.run_folder import Choice
-from selftaught.training import resolve, time_per_image
+from selftaught.training import choose_epochs, measure_pace, resolve
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,13 @@ def advise(
     things = estimate_photos_per_thing(find_neighbors(vectors[different]))
     neighbors = choose_neighbors(things)
     built = build_backbone(backbone)
-    _, resolved = resolve(make_settings("best", neighbors=neighbors.value), len(images), built, place)
-    by_name = {choice.name: choice for choice in resolved}
-    network, batch, epochs = (by_name[name] for name in ("backbone", "batch_size", "epochs"))
-    seconds = time_per_image(Encoder(built.module, built.preprocessing).to(place), place)
+    pace = measure_pace(Encoder(built.module, built.preprocessing).to(place), place)
+    settings = make_settings("best", neighbors=neighbors.value)
+    epochs = choose_epochs(settings, len(images), place, pace)
+    _, resolved = resolve(replace(settings, epochs=epochs.value), len(images), built, place)
+    network, batch = (next(c for c in resolved if c.name == name) for name in ("backbone", "batch_size"))
     choices = (neighbors, epochs, batch, network)
-    return Advice(len(images), skipped, copies, things, choices, seconds * len(images) * epochs.value)
+    return Advice(len(images), skipped, copies, things, choices, pace.per_image * len(images) * epochs.value)
 
 
 def choose_neighbors(things: int | None) -> Choice:

@@ -45,6 +45,11 @@ def check_device(device: torch.device) -> None:
         raise UsageError(f"several processes cannot work on {device.type}: use --device cpu, or one process")
 
 
+def exact_dtype(device: torch.device) -> torch.dtype:
+    """The type of numbers for exact sums: float64, which Apple's GPUs do not have."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def available_cores() -> int:
     """Cores this process may use, which in a container or under a scheduler can be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)

@@ -3,10 +3,11 @@
 import os
 import threading
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,10 +15,12 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from selftaught.data import Advance, FileReader, ViewRequest, Views, from_array, in_batches, to_rgb
+from selftaught.console import Interrupts, Tell
+from selftaught.data import Advance, FileReader, ImageFolder, ViewRequest, Views, from_array, in_batches, to_rgb
 from selftaught.devices import available_cores
-from selftaught.errors import ImageError, SelftaughtError, printable
+from selftaught.errors import ImageError, Interrupted, SelftaughtError, printable
 from selftaught.networks import EmbeddingNetwork, Preprocessing
+from selftaught.recipes import Settings
 
 BATCH_SIZE = 64
 FEW_IMAGES = 64
@@ -25,12 +28,21 @@ FEW_IMAGES = 64
 SCALES = {1: (1.0,), 2: (1.0, 1.25), 3: (0.8, 1.0, 1.25)}
 """The sizes at which an image is seen, as multiples of the size at use."""
 
+Failures = list[tuple[int, str]]
+"""(position, reason) for files that cannot be read."""
+AddBatch = Callable[[list[int], Tensor, Failures], None]
 ImageLike = str | os.PathLike[str] | Image.Image | np.ndarray
 
 
 def views_at_use(inputs: Preprocessing) -> Views:
     """The views that a finished model gets of images."""
     return Views(inputs.size, inputs.use_resize, inputs.squash, use_size=inputs.use_size)
+
+
+def views_in_training(inputs: Preprocessing, settings: Settings) -> Views:
+    """The views that training makes of images."""
+    changes: dict[str, Any] = {name: getattr(settings, name) for name in ("crop_scale", "crop_shape", "color")}
+    return replace(views_at_use(inputs), **changes)
 
 
 @dataclass(frozen=True)
@@ -77,9 +89,7 @@ class Encoding:
                         asked.popleft()
                     yield vectors
 
-    def encode_files(
-        self, paths: Sequence[str], advance: Advance = lambda _: None
-    ) -> tuple[Tensor, list[tuple[int, str]]]:
+    def encode_files(self, paths: Sequence[str], advance: Advance = lambda _: None) -> tuple[Tensor, Failures]:
         """The vectors of the files that can be read, in order, and (position, reason) for the others."""
         parts, skipped, done = [torch.empty(0, self.dim)], [], 0
         with closing(self.encode_batches(paths, len(paths), BATCH_SIZE)) as batches:
@@ -90,9 +100,7 @@ class Encoding:
                 advance(len(vectors) + len(failures))
         return torch.cat(parts), skipped
 
-    def encode_batches(
-        self, paths: Iterable[str], count: int, batch_size: int
-    ) -> Generator[tuple[Tensor, list[tuple[int, str]]]]:
+    def encode_batches(self, paths: Iterable[str], count: int, batch_size: int) -> Generator[tuple[Tensor, Failures]]:
         """Embed files batch by batch, in order.
 
         Args:
@@ -111,6 +119,29 @@ class Encoding:
                 yield self.embed(batch.images.flatten(0, 1)) if readable else torch.empty(0, self.dim), batch.failures
         finally:
             reader.close()
+
+    def encode_rest(
+        self, images: ImageFolder, rest: Sequence[int], tell: Tell, add: AddBatch, save: Callable[[], None]
+    ) -> None:
+        """Embed the images of a folder that are left; an interrupt keeps those that are done.
+
+        Args:
+            rest: their positions in the folder.
+            add: called with the positions of a batch, and what :meth:`encode_batches` yields for it.
+            save: called at the end, however it comes: then all that was added is kept.
+        """
+        left = deque(rest)
+        paths = (images.path(i) for i in rest)
+        with Interrupts() as interrupts, closing(self.encode_batches(paths, len(rest), BATCH_SIZE)) as batches:
+            for vectors, failures in batches:
+                batch = [left.popleft() for _ in range(len(vectors) + len(failures))]
+                add(batch, vectors, failures)
+                tell(len(batch))
+                if interrupts.asked and left:
+                    save()
+                    done = f"{len(images) - len(left)} of {len(images)} images are done"
+                    raise Interrupted(f"interrupted: {done}; the same command goes on from there")
+            save()
 
     @torch.inference_mode()
     def embed(self, images: Tensor) -> Tensor:

@@ -44,6 +44,11 @@ def printable(name: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(name))
 
 
+def one_line(error: object, most: int = 200) -> str:
+    """The message of an error, by whomever, on one line of at most so many characters."""
+    return " ".join(str(error).split())[:most]
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name that does not exist, with the nearest ones that do."""
     names = sorted(known)

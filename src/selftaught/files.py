@@ -1,11 +1,14 @@
 """Files that are written whole or not at all, and locks."""
 
+import csv
+import io
+import json
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
@@ -61,6 +64,33 @@ def read_file(path: Path) -> bytes:
     """The content of a regular file."""
     with open_regular(path) as file:
         return file.read()
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a log, one on each line; it ends where it is damaged, and is empty if it cannot be read."""
+    rows = []
+    with suppress(SelftaughtError, ValueError, RecursionError):
+        for line in read_file(path).decode("utf-8", "replace").splitlines():
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                break
+            rows.append(row)
+    return rows
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder in one that exists, unless it is there."""
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise SelftaughtError(f"cannot make the folder {printable(path)}: {error.strerror}") from None
+
+
+def to_csv(rows: Iterable[Iterable[object]]) -> str:
+    """Rows as the content of a CSV file."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def new_folder(path: Path, what: str, instead: str, leftovers: Collection[str] = ()) -> None:

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save
 from torch import nn
 
 import selftaught
-from selftaught.errors import SelftaughtError, UsageError, printable, suggest
+from selftaught.errors import SelftaughtError, UsageError, one_line, printable, suggest
 from selftaught.files import write_atomically
 from selftaught.networks import (
     HEADS,
@@ -147,7 +147,7 @@ def build_network(folder: Path, description: dict[str, Any], backbone: nn.Module
             raise OSError("no such file")
         network.load_state_dict(own_names(load_file(file), network))
     except (OSError, safetensors.SafetensorError, RuntimeError, ValueError, KeyError) as error:
-        raise SelftaughtError(f"cannot load {printable(file)}: {_line(error)}") from None
+        raise SelftaughtError(f"cannot load {printable(file)}: {one_line(error)}") from None
     check_finite(network, printable(file))
     return network
 
@@ -172,8 +172,4 @@ def check_folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def _no_model(file: Path, reason: str) -> SelftaughtError:
-    return SelftaughtError(f"{printable(file)} does not describe a model: {_line(reason)}")
-
-
-def _line(error: object) -> str:
-    return " ".join(str(error).split())[:200]
+    return SelftaughtError(f"{printable(file)} does not describe a model: {one_line(reason)}")

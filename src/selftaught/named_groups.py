@@ -2,7 +2,6 @@
 
 import base64
 import csv
-import io
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,12 +36,6 @@ class NamedGroups:
             limit = f"{self.centers.limits[number].item():.6g}"
             rows.append([str(number + 1), name, str(size), limit, self.model, base64.b64encode(center).decode()])
         return rows
-
-
-def to_csv(rows: list[list[str]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
 
 
 def read_groups(path: Path) -> NamedGroups:

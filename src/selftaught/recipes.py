@@ -26,6 +26,7 @@ class Within:
             raise UsageError(f"{name} must be {low} and at most {self.high:.9g}, but is {value}")
 
 
+KIND_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
 Count = Annotated[int, Within(1)]
 MaybeCount = Annotated[int | None, Within(1)]
 Positive = Annotated[float, Within(0, open=True)]
@@ -221,5 +222,4 @@ def kind_options(kind: Any) -> list[Any]:
 
 
 def _words(kind: Any) -> str:
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
-    return " or ".join(names.get(option, "two numbers such as 0.16,1") for option in kind_options(kind))
+    return " or ".join(KIND_NAMES.get(option, "two numbers such as 0.16,1") for option in kind_options(kind))

@@ -1,15 +1,17 @@
 """A run's folder: its files by name, and its record, which says what the run is made of."""
 
+import csv
+import io
 import json
 import typing
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.errors import SelftaughtError, UsageError, one_line, printable
 from selftaught.files import lock_folder, new_folder, read_file, remove_if_unused, remove_leftovers, write_atomically
 from selftaught.learners import load_settings
 from selftaught.model_files import DESCRIPTION
@@ -139,9 +141,9 @@ def read_record(run: Path) -> RunRecord:
         if (run / CHECKPOINT).exists() and None in (record.backbone, record.preprocessing, record.pretrained):
             raise ValueError("it does not name the backbone of the checkpoint")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        why = " ".join(str(error).split())[:200]
+        why = printable(one_line(error))
         raise SelftaughtError(
-            f"{printable(file)} is damaged or from another version ({printable(why)}): the run must be started again"
+            f"{printable(file)} is damaged or from another version ({why}): the run must be started again"
         ) from None
     return record
 
@@ -163,6 +165,14 @@ def read_models(run: Path) -> dict[str, Any] | None:
     except (SelftaughtError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return dict(models)
+
+
+def read_skipped(run: Path) -> set[str]:
+    """The images that a run has left out, as they cannot be read; none if their list is missing or damaged."""
+    with suppress(SelftaughtError, KeyError, csv.Error):
+        text = read_file(run / SKIPPED).decode("utf-8", "surrogateescape")
+        return {row["path"] for row in csv.DictReader(io.StringIO(text, newline=""))}
+    return set()
 
 
 def has_begun(run: Path) -> bool:

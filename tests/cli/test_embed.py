@@ -25,7 +25,7 @@ from selftaught.vectors import Stamp, read_vectors
 def embed_and_wait(run: Path, images: Path, out: Path, go_on: Path) -> None:
     """Embed in batches of three images, and wait after the third batch for a file."""
     patch = pytest.MonkeyPatch()
-    patch.setattr("selftaught.cli.embed.BATCH_SIZE", 3)
+    patch.setattr("selftaught.encoding.BATCH_SIZE", 3)
     add = VectorLog.add
 
     def wait_after(log: VectorLog, *batch: Any) -> None:
@@ -51,7 +51,7 @@ def test_embedding_killed_and_interrupted_ends_with_the_same_bytes(
     call: Call, run: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calm, stopped = tmp_path / "calm.npy", tmp_path / "stopped.npy"
-    monkeypatch.setattr("selftaught.cli.embed.BATCH_SIZE", 3)
+    monkeypatch.setattr("selftaught.encoding.BATCH_SIZE", 3)
     assert call("embed", run, images, "--out", calm)[0] == 0
     with apart(embed_and_wait, run, images, stopped, tmp_path / "never") as process:
         wait_until((tmp_path / "waiting").exists, process.is_alive)

@@ -27,7 +27,7 @@ def index_and_die(command: tuple[Any, ...], log: Path) -> None:
     """Index in batches of three images, each of them written, and be killed after the third."""
     patch = pytest.MonkeyPatch()
     patch.setattr(changes, "SAVE_INTERVAL", 0.0)
-    patch.setattr(changes, "BATCH_SIZE", 3)
+    patch.setattr("selftaught.encoding.BATCH_SIZE", 3)
     put, batches = Table.put, 0
 
     def put_or_die(table: Table, *batch: Any) -> None:
@@ -88,7 +88,7 @@ def test_an_index_killed_and_interrupted_loses_nothing_and_ends_with_the_same_ro
 
     with monkeypatch.context() as patch:
         patch.setattr(Table, "put", interrupted)
-        patch.setattr("selftaught.index.changes.BATCH_SIZE", 3)
+        patch.setattr("selftaught.encoding.BATCH_SIZE", 3)
         patch.setattr("selftaught.index.changes.SAVE_INTERVAL", 0.0)
         code, _, log = call(*command)
     assert code == 130

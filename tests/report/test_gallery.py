@@ -5,7 +5,8 @@ from pathlib import Path
 from PIL import Image
 from test_page import EVIL, Page
 
-from selftaught.report import Chapter, Photo, PhotoGroup, histogram, write_gallery
+from selftaught.report import PhotoGroup, Section, histogram, photo_groups, write_gallery
+from selftaught.report.gallery import Photo
 
 
 def test_everything_is_escaped_and_images_are_inside(tmp_path: Path) -> None:
@@ -13,7 +14,9 @@ def test_everything_is_escaped_and_images_are_inside(tmp_path: Path) -> None:
     photos = [Photo(tmp_path / "a.png", EVIL, EVIL, best=True), Photo(tmp_path / "gone.png", "gone")]
     groups = [PhotoGroup(EVIL, photos, more=3, row=1, name=EVIL)]
     path = tmp_path / "page.html"
-    write_gallery(path, EVIL, EVIL, [Chapter(EVIL, EVIL, groups=groups)], names=[["group", "name"], ["1", EVIL]])
+    write_gallery(
+        path, EVIL, EVIL, [Section(EVIL, EVIL, html=photo_groups(groups))], names=[["group", "name"], ["1", EVIL]]
+    )
     page = Page(path)
     assert [image.size for image in page.images()] == [(40, 30), (200, 200)]
     assert ("value", EVIL) in page.attributes
@@ -24,7 +27,7 @@ def test_everything_is_escaped_and_images_are_inside(tmp_path: Path) -> None:
 
 
 def test_a_page_without_names_has_no_script(tmp_path: Path) -> None:
-    write_gallery(tmp_path / "page.html", "t", "l", [Chapter("h", "t")])
+    write_gallery(tmp_path / "page.html", "t", "l", [Section("h", "t")])
     assert "<script" not in (tmp_path / "page.html").read_text()
 
 

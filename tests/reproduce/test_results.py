@@ -83,7 +83,7 @@ def test_untrained_models_are_taken_from_the_run_that_measured_them(tmp_path: Pa
     assert cells["plain-floor"]["folder"]["recall@1"].last == {0: pytest.approx(30.0), 1: pytest.approx(40.0)}
     assert cells["plain-floor"]["folder"]["map@r"].mean == pytest.approx(10.0)
     assert cells["half-whitened-floor"]["folder"]["recall@1"].last == {}, "too few images for it"
-    write_results(request, make_jobs(request), "cpu")
+    write_results(request, make_jobs(request))
     text = (tmp_path / "results.md").read_text()
     assert "| plain backbone: average pooling, cosine | 35.0 ± 7.1 |" in text
     assert "half-whitened" not in text
@@ -93,7 +93,7 @@ def test_untrained_models_are_taken_from_the_run_that_measured_them(tmp_path: Pa
 
 def test_rows_that_are_not_run_say_why(tmp_path: Path) -> None:
     request = request_for("table1", tmp_path)
-    write_results(request, [], "cpu")
+    write_results(request, [])
     text = (tmp_path / "results.md").read_text()
     assert "| TAC-CCL | G512 | not run | 57.5 |" in text
     assert "- TAC-CCL: its transforms" in text
@@ -103,7 +103,7 @@ def test_the_files_hold_numbers_provenance_and_jobs(tmp_path: Path) -> None:
     request = request_for("table1", tmp_path, "stml-g512", seeds=2, epochs=5)
     for seed in (0, 1):
         write_run(run_folder(tmp_path, "stml-g512", "sop", seed), seed)
-    write_results(request, make_jobs(request), "cpu")
+    write_results(request, make_jobs(request))
     content = json.loads((tmp_path / "results.json").read_text("utf-8"))
     row = next(row for row in content["rows"] if row["name"] == "stml-g512")
     score = row["scores"]["sop"]["recall@1"]
@@ -141,7 +141,7 @@ def test_a_damaged_run_is_a_failure_and_not_an_error(tmp_path: Path) -> None:
     write_run(folder)
     (folder / "metrics.jsonl").write_text("{")
     request = request_for("ablation", tmp_path, "stml")
-    write_results(request, make_jobs(request), "cpu")
+    write_results(request, make_jobs(request))
     note = json.loads((tmp_path / "results.json").read_text("utf-8"))["jobs"][0]
     assert note["status"] == "failed"
     assert "is damaged" in note["error"]
@@ -153,7 +153,7 @@ def test_a_damaged_timing_counts_no_seconds(tmp_path: Path, damage: str) -> None
     write_run(folder)
     (folder / "timing.jsonl").write_text(damage)
     request = request_for("ablation", tmp_path, "stml")
-    write_results(request, make_jobs(request), "cpu")
+    write_results(request, make_jobs(request))
     text = (tmp_path / "results.json").read_text("utf-8")
     assert "NaN" not in text
     note = json.loads(text)["jobs"][0]
@@ -165,7 +165,7 @@ def test_a_score_that_is_no_number_is_damage(tmp_path: Path) -> None:
     write_run(folder)
     (folder / "metrics.jsonl").write_text('{"epoch": 1, "recall@1": NaN}\n')
     request = request_for("ablation", tmp_path, "stml")
-    write_results(request, make_jobs(request), "cpu")
+    write_results(request, make_jobs(request))
     text = (tmp_path / "results.json").read_text("utf-8")
     assert "NaN" not in text
     assert json.loads(text)["jobs"][0]["status"] == "failed"
@@ -195,7 +195,7 @@ def test_a_collapse_that_could_not_be_noted_any_more_is_a_failure_for_good(tmp_p
     request = request_for("ablation", tmp_path, "stml")
     job = make_jobs(request)[0]
     assert not job.open
-    write_results(request, [job], "cpu")
+    write_results(request, [job])
     note = json.loads((tmp_path / "results.json").read_text("utf-8"))["jobs"][0]
     assert (note["status"], note["error"]) == ("failed", f"training collapsed; see {folder}")
     note_failure(folder, "training collapsed in epoch 2", final=True)
@@ -206,7 +206,7 @@ def test_a_quick_table_has_no_column_of_the_papers(tmp_path: Path) -> None:
     table = quick_table(find_table("ablation"))
     request = Request(table, table.rows, tmp_path, tmp_path, quick=Quick())
     write_run(run_folder(tmp_path, "stml", "embedded", 0))
-    write_results(request, make_jobs(request), "cpu")
+    write_results(request, make_jobs(request))
     page = (tmp_path / "results.md").read_text("utf-8")
     assert "paper |" not in page
     assert "cannot be compared with the paper's" in page
@@ -222,12 +222,12 @@ def test_a_command_without_options_changes_no_setting(tmp_path: Path) -> None:
 
 def test_shares_are_drawn_with_the_points_there_are(tmp_path: Path) -> None:
     request = request_for("shares", tmp_path)
-    write_results(request, [], "cpu")
+    write_results(request, [])
     nothing = (tmp_path / "shares.png").read_bytes()
     for name in ("stml-0", "stml-10", "ms-10", "ms-100"):
         for seed in (0, 1):
             write_run(run_folder(tmp_path, name, "folder", seed), seed)
-    write_results(request, make_jobs(request), "cpu")
+    write_results(request, make_jobs(request))
     with Image.open(tmp_path / "shares.png") as picture:
         assert picture.size == (1050, 600)
     assert (tmp_path / "shares.png").read_bytes() != nothing
@@ -237,7 +237,7 @@ def test_sensitivity_is_drawn_and_written_down(tmp_path: Path) -> None:
     request = request_for("sensitivity", tmp_path)
     for name in ("default", "k-4", "k-20", "sigma-0.5"):
         write_run(run_folder(tmp_path, name, "cub", 0))
-    write_results(request, make_jobs(request), "cpu")
+    write_results(request, make_jobs(request))
     lines = (tmp_path / "sensitivity.csv").read_text("utf-8").splitlines()
     assert lines[0] == "data,parameter,value,recall@1"
     assert lines[1:] == [
@@ -255,7 +255,7 @@ def test_a_quick_sensitivity_is_drawn_too(tmp_path: Path) -> None:
     table = quick_table(find_table("sensitivity"))
     request = Request(table, table.rows, tmp_path, tmp_path, quick=Quick())
     write_run(run_folder(tmp_path, "k-6", "embedded", 0))
-    write_results(request, make_jobs(request), "cpu")
+    write_results(request, make_jobs(request))
     assert "embedded,k,6,58.0000" in (tmp_path / "sensitivity.csv").read_text("utf-8")
 
 

@@ -52,7 +52,6 @@ def test_recall_counts_what_was_found() -> None:
     assert recall_against_exact(z, z, found.flip(1), exclude=torch.arange(50)) == 1
     found[:, 0] = torch.arange(50)
     assert recall_against_exact(z, z, found, exclude=torch.arange(50)) == 0.75
-    assert recall_against_exact(z, z, found, exclude=torch.arange(50), sample=7) == 0.75
 
 
 def test_the_search_is_exact_for_few_images_and_on_a_gpu_and_the_reason_is_told() -> None:

@@ -21,9 +21,7 @@ def advise_on(source: str, backbone: str, device: str, allow_skipped: bool) -> N
     with Reporter().work("looking at images", len(images)) as tell:
         advice = advise(images, device, backbone, allow_skipped, advance=tell)
     print("\n".join(describe(advice)))
-    table = Table(box=None, pad_edge=False, header_style="")
-    for column in ("setting", "value", "why"):
-        table.add_column(column)
+    table = Table("setting", "value", "why", box=None, pad_edge=False, header_style="")
     for choice in advice.choices:
         table.add_row(choice.name.replace("_", " "), str(choice.value), choice.reason)
     Console(soft_wrap=True, highlight=False).print(table)

@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from selftaught.cli.model_commands import embed_folder, load_model
+from selftaught.cli.model_use import embed_folder, load_model
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import ImageFolder, open_images
 from selftaught.errors import SelftaughtError, UsageError, printable
-from selftaught.files import new_folder, write_atomically
-from selftaught.named_groups import NamedGroups, read_groups, to_csv
+from selftaught.files import new_folder, to_csv, write_atomically
+from selftaught.named_groups import NamedGroups, read_groups
 from selftaught.networks import fit_whitening
-from selftaught.report import Chapter, Photo, PhotoGroup, write_gallery
+from selftaught.report import PhotoGroup, Section, photo_groups, photo_of, write_gallery
 from selftaught.retrieval import find_centers, find_groups
 
 SHOWN_GROUPS, SHOWN_PHOTOS = 300, 12
@@ -85,21 +85,22 @@ def write_groups_page(path: Path, images: ImageFolder, known: NamedGroups, group
         rows = rows[distances[rows].argsort()]
         if not len(rows):
             continue
-        photos = [_photo(images, row, distances) for row in rows[:SHOWN_PHOTOS].tolist()]
+        nearest = rows[:SHOWN_PHOTOS].tolist()
+        photos = [photo_of(images, row, f"{distances[row]:.3f} from the center") for row in nearest]
         heading = f"Group {number + 1} · {len(rows)} photos"
         shown.append(PhotoGroup(heading, photos, len(rows) - len(photos), number + 1, known.names[number]))
     more = len(known.names) - SHOWN_GROUPS
     note = f"The first {SHOWN_GROUPS} are shown; {more} more are in images.csv." if more > 0 else ""
     how = "Give groups a name (two may have the same), then save groups.csv. With --names groups.csv, selftaught "
     how += "cluster finds the same groups in other photos."
-    chapters = [Chapter("Groups", f"{how} {note}", groups=shown)]
+    sections = [Section("Groups", f"{how} {note}", html=photo_groups(shown))]
     rest = (groups < 0).nonzero()[:, 0]
     if len(rest):
         some = rest[torch.linspace(0, len(rest) - 1, min(SHOWN_PHOTOS, len(rest))).long()].tolist()
-        photos = [_photo(images, row) for row in some]
+        group = PhotoGroup(f"{len(rest)} photos", [photo_of(images, row) for row in some])
         text = "They look like too few others, or are too far from every group. Some of them:"
-        chapters.append(Chapter("In no group", text, groups=[PhotoGroup(f"{len(rest)} photos", photos)]))
-    write_gallery(path, f"Groups in {printable(images.root)}", summarize(groups), chapters, known.rows())
+        sections.append(Section("In no group", text, html=photo_groups([group])))
+    write_gallery(path, f"Groups in {printable(images.root)}", summarize(groups), sections, known.rows())
 
 
 def make_links(place: Path, images: ImageFolder, known: NamedGroups, groups: Tensor) -> None:
@@ -123,11 +124,6 @@ def _images_table(images: ImageFolder, known: NamedGroups, groups: Tensor, dista
         near = f"{distance:.4f}" if distance < torch.inf else ""
         rows.append([file, *([str(group + 1), known.names[group], near] if group >= 0 else ["", "", near])])
     return rows
-
-
-def _photo(images: ImageFolder, row: int, distances: Tensor | None = None) -> Photo:
-    note = "" if distances is None else f"{distances[row]:.3f} from the center"
-    return Photo(images.path(row), printable(images.files[row]), note)
 
 
 def _whitened(vectors: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The commands, thin. Modules that take seconds to import are imported when a command runs."""
+"""The commands: those around training, thin, and the list of all. What takes seconds to import is imported by them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,20 +9,8 @@ from selftaught import __version__
 from selftaught.cli.cache import app as cache_app
 from selftaught.cli.data import app as data_app
 from selftaught.cli.index import app as index_app
-from selftaught.cli.options import (
-    AllowSkipped,
-    Device,
-    Images,
-    Labels,
-    Level,
-    Mirror,
-    ModelUse,
-    Run,
-    Scales,
-    Seed,
-    Size,
-    Whiten,
-)
+from selftaught.cli.model_commands import cluster, dedup, embed, evaluate, explore, export, search, share
+from selftaught.cli.options import AllowSkipped, Device, Images, Seed
 from selftaught.cli.train import TrainCommand, train
 
 app = typer.Typer(
@@ -53,10 +41,6 @@ def options(
     pass
 
 
-app.command(cls=TrainCommand)(train)
-
-
-@app.command()
 def report(
     run: Annotated[Path, typer.Argument(help="A folder written by selftaught train.")],
     images: Annotated[
@@ -74,209 +58,6 @@ def report(
     write(run, images, out, device)
 
 
-@app.command()
-def evaluate(
-    run: Run,
-    labeled: Annotated[
-        str,
-        typer.Argument(
-            help="Images in class folders; the folder's name is the label. Or a data set's test split: cub:ROOT."
-        ),
-    ],
-    json: Annotated[
-        Path | None, typer.Option(help="Also write the scores to this file; - prints them instead.")
-    ] = None,
-    level: Level = None,
-    labels: Labels = None,
-    floor: Annotated[
-        bool,
-        typer.Option(
-            help="Measure the plain pretrained backbone beside the model, if its weights are on this disk: "
-            "twice the time."
-        ),
-    ] = True,
-    size: Size = None,
-    mirror: Mirror = False,
-    scales: Scales = None,
-    whiten: Whiten = False,
-    device: Device = "auto",
-    allow_skipped: AllowSkipped = False,
-) -> None:
-    """Measure a model on labeled images: Recall@k, MAP@R, R-Precision."""
-    from selftaught.cli.model_commands import evaluate as measure
-
-    use = ModelUse(run, device, size, mirror, scales, whiten)
-    measure(use, labeled, json, floor=floor, level=level, labels=labels, allow_skipped=allow_skipped)
-
-
-@app.command()
-def embed(
-    run: Run,
-    images: Images,
-    out: Annotated[Path, typer.Option(help="vectors.parquet, or vectors.npy with the paths in vectors.json.")],
-    shard: Annotated[
-        str | None,
-        typer.Option(
-            help="Only one part of the images, such as 2/8, into vectors.2-of-8.npy: one machine each, in any order. "
-            "All parts together are read as vectors.npy. torchrun gives each of its processes such a part.",
-            metavar="I/N",
-        ),
-    ] = None,
-    size: Size = None,
-    mirror: Mirror = False,
-    scales: Scales = None,
-    whiten: Whiten = False,
-    device: Device = "auto",
-    allow_skipped: AllowSkipped = False,
-) -> None:
-    """Write the embeddings of all images in a folder.
-
-    The same command goes on where it was stopped, and later embeds only what is new or has changed.
-    """
-    from selftaught.cli.embed import embed as write
-
-    write(ModelUse(run, device, size, mirror, scales, whiten), images, out, shard, allow_skipped)
-
-
-@app.command()
-def search(
-    what: Annotated[
-        str,
-        typer.Argument(
-            help="An index written by selftaught index; or a run or a backbone's name, with --in.", metavar="INDEX|RUN"
-        ),
-    ],
-    queries: Annotated[list[Path], typer.Argument(help="Images to look for, or folders of them.", metavar="QUERY...")],
-    within: Annotated[
-        str | None,
-        typer.Option("--in", help="Without an index: a folder of images, or a file written by selftaught embed."),
-    ] = None,
-    k: Annotated[int, typer.Option("-k", help="How many neighbors to show of each query.", min=1)] = 10,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The contact sheet to write. (default: search.png, unless --json or --csv is given)"),
-    ] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the results to this file; - prints them.")] = None,
-    csv: Annotated[Path | None, typer.Option(help="The same as CSV, one line per neighbor.")] = None,
-    root: Annotated[
-        Path | None, typer.Option(help="Where the photos are now, if their folder has moved.", metavar="FOLDER")
-    ] = None,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Compare every vector, even in an index with approximate search.")
-    ] = False,
-    size: Size = None,
-    mirror: Mirror = False,
-    scales: Scales = None,
-    whiten: Whiten = False,
-    device: Device = "auto",
-    allow_skipped: AllowSkipped = False,
-) -> None:
-    """Find the images nearest to some queries, and show them on a contact sheet.
-
-    "Closer than 97 % of neighbors" compares a distance with those between the collection's images and their own
-    ten nearest.
-    """
-    from selftaught.cli.search import Output
-    from selftaught.cli.search import search as find
-
-    sheet = out or (Path("search.png") if json is None and csv is None else None)
-    find(
-        ModelUse(what, device, size, mirror, scales, whiten),
-        queries,
-        within,
-        k,
-        Output(sheet, json, csv),
-        root=root,
-        exact=exact,
-        allow_skipped=allow_skipped,
-    )
-
-
-@app.command()
-def export(
-    run: Run,
-    images: Annotated[
-        str | None,
-        typer.Argument(
-            help="Images to whiten on, and to check the result with, for which 16 are used. (default: drawn ones)"
-        ),
-    ] = None,
-    onnx: Annotated[Path | None, typer.Option(help="Write an ONNX file, such as model.onnx.", metavar="FILE")] = None,
-    program: Annotated[
-        Path | None,
-        typer.Option("--torch", help="Write a program of torch.export, such as model.pt2.", metavar="FILE"),
-    ] = None,
-    size: Size = None,
-    mirror: Mirror = False,
-    scales: Scales = None,
-    whiten: Whiten = False,
-) -> None:
-    """Write a model for other programs: uint8 images of any size in, vectors out, preprocessing inside."""
-    from selftaught.cli.export import export_model
-
-    export_model(ModelUse(run, "cpu", size, mirror, scales, whiten), images, onnx, program)
-
-
-@app.command()
-def dedup(
-    run: Run,
-    images: Images,
-    out: Annotated[
-        Path, typer.Option(help="The folder for the page and the table; must be new or empty.", metavar="FOLDER")
-    ] = Path("duplicates"),
-    threshold: Annotated[
-        float | None,
-        typer.Option(help="The distance up to which photos count as copies. (default: proposed from the distances)"),
-    ] = None,
-    script: Annotated[
-        Path | None,
-        typer.Option(
-            help="Also write a shell script that moves all copies but the best of each group.", metavar="FILE"
-        ),
-    ] = None,
-    size: Size = None,
-    mirror: Mirror = False,
-    scales: Scales = None,
-    whiten: Whiten = False,
-    device: Device = "auto",
-    allow_skipped: AllowSkipped = False,
-) -> None:
-    """Find copies: equal files, equal pixels, nearly the same. A page, a table; nothing is deleted or moved."""
-    from selftaught.cli.dedup import dedup as find
-
-    find(ModelUse(run, device, size, mirror, scales, whiten), images, out, threshold, script, allow_skipped)
-
-
-@app.command()
-def cluster(
-    run: Run,
-    images: Images,
-    out: Annotated[
-        Path, typer.Option(help="The folder for page and tables; must be new or empty.", metavar="FOLDER")
-    ] = Path("groups"),
-    smallest: Annotated[int, typer.Option(help="The fewest photos in a group.", min=2)] = 5,
-    whiten: Annotated[
-        bool, typer.Option("--whiten", help="Compare half-whitened vectors: finer differences count more.")
-    ] = False,
-    names: Annotated[
-        Path | None,
-        typer.Option(help="Find the groups of this groups.csv, with its names, instead of new ones.", metavar="CSV"),
-    ] = None,
-    links: Annotated[bool, typer.Option("--links", help="Also make a folder of links to each group's photos.")] = False,
-    size: Size = None,
-    mirror: Mirror = False,
-    scales: Scales = None,
-    device: Device = "auto",
-    allow_skipped: AllowSkipped = False,
-) -> None:
-    """Group photos, without a given number of groups; name the groups on a page; find them again in new photos."""
-    from selftaught.cli.cluster import cluster as group
-
-    use = ModelUse(run, device, size, mirror, scales, whiten)
-    group(use, images, out, smallest, names, links, allow_skipped)
-
-
-@app.command()
 def advise(
     images: Images,
     backbone: Annotated[str, typer.Option(help="The network that training would start from.")] = "auto",
@@ -289,68 +70,6 @@ def advise(
     advise_on(images, backbone, device, allow_skipped)
 
 
-@app.command()
-def explore(
-    what: Annotated[
-        Path, typer.Argument(help="A run, a backbone's name, or an index, which opens at once.", metavar="RUN|INDEX")
-    ],
-    images: Annotated[
-        str | None,
-        typer.Argument(help="A folder of images, or tar shards. With an index: where its photos are, if they moved."),
-    ] = None,
-    before: Annotated[
-        bool,
-        typer.Option("--before", help="Also embed with the backbone as it was before training, to switch between."),
-    ] = False,
-    snapshots: Annotated[
-        bool, typer.Option("--snapshots", help="Also embed with the networks of each epoch that training has kept.")
-    ] = False,
-    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)] = 0,
-    selections: Annotated[Path, typer.Option(help="Where folders of links to selected photos are made.")] = Path(
-        "selections"
-    ),
-    browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
-    device: Device = "auto",
-    allow_skipped: AllowSkipped = False,
-) -> None:
-    """Look around in a collection: a local page with a map of all photos, their neighbors, and selections."""
-    from selftaught.cli.explore import explore as show
-
-    show(
-        what,
-        images,
-        before=before,
-        snapshots=snapshots,
-        port=port,
-        selections=selections,
-        browser=browser,
-        device=device,
-        allow_skipped=allow_skipped,
-    )
-
-
-@app.command()
-def share(
-    run: Run,
-    out: Annotated[Path | None, typer.Option(help="Write the folder to share here.", metavar="FOLDER")] = None,
-    push: Annotated[
-        str | None, typer.Option(help="Instead, put it on the model hub under this name.", metavar="USER/NAME")
-    ] = None,
-    public: Annotated[bool, typer.Option("--public", help="With --push: for everyone to see.")] = False,
-    license: Annotated[  # noqa: A002
-        str | None, typer.Option(help="For the model card, as the hub names it: apache-2.0, cc-by-4.0, …", metavar="ID")
-    ] = None,
-    size: Size = None,
-    mirror: Mirror = False,
-    scales: Scales = None,
-) -> None:
-    """Write a model with its card to share, also for timm and other libraries, or put it on the model hub."""
-    from selftaught.cli.share import share as write
-
-    write(ModelUse(run, "cpu", size, mirror, scales), out, push, public, license)
-
-
-@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Where to put everything; must be new or empty.")] = Path("demo"),
     seed: Seed = 0,
@@ -361,7 +80,6 @@ def demo(
     show(out, seed)
 
 
-@app.command()
 def figures(
     run: Annotated[Path, typer.Argument(help="A folder written by selftaught train with --snapshots.")],
     data: Annotated[
@@ -378,7 +96,6 @@ def figures(
     draw(run, data, out, device, seed, allow_skipped)
 
 
-@app.command()
 def reproduce(
     table: Annotated[
         str, typer.Argument(help="table1, scratch, ablation, ssl, semi, sensitivity, or of our own: methods, shares.")
@@ -413,3 +130,9 @@ def reproduce(
     from selftaught.cli.reproduce import reproduce as run
 
     run(table, rows or [], data, out, seeds, epochs, backbone, device, quick, plan)
+
+
+app.command(cls=TrainCommand)(train)
+COMMANDS = (report, evaluate, embed, search, export, dedup, cluster, advise, explore, share, demo, figures, reproduce)
+for command in COMMANDS:
+    app.command()(command)

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from selftaught.cli.options import Labels, Level
+
 app = typer.Typer(help="The data sets of the paper: what to get, and whether it is complete.", no_args_is_help=True)
 
 
@@ -27,10 +29,8 @@ def list_benchmarks() -> None:
 def check(
     name: Annotated[str, typer.Argument(help="The data set, as in selftaught data list, or images of your own.")],
     root: Annotated[Path | None, typer.Argument(help="The data set's folder, or the one around it.")] = None,
-    level: Annotated[
-        str | None, typer.Option(help="Classes of your own images: top, the folders in theirs, or leaf, the innermost.")
-    ] = None,
-    labels: Annotated[Path | None, typer.Option(help="A CSV file of your own images' path and label.")] = None,
+    level: Level = None,
+    labels: Labels = None,
 ) -> None:
     """Show what is there of a data set, and what is missing. Exits with 1 if it is not complete.
 
@@ -72,15 +72,15 @@ def check(
     print("complete" if benchmark.expected else "complete, as far as can be told: there are no official counts")
 
 
-def _check_own(source: str, level: str | None, labels: Path | None) -> None:
+def _check_own(source: str, level: str | None, labels: str | None) -> None:
     """Print the number of images and their classes."""
     from collections import Counter
     from typing import cast
 
-    from selftaught.data import Level, open_images
+    from selftaught import data
     from selftaught.errors import printable
 
-    images = open_images(source, "all", level=cast("Level | None", level), labels=labels)
+    images = data.open_images(source, "all", level=cast("data.Level | None", level), labels=labels)
     print(f"{len(images)} images in {printable(images.root)}")
     images.check_classes()
     print(images.describe_labels())

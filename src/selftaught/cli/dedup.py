@@ -1,18 +1,16 @@
 """Find copies of one picture; show them, list them, write a script that moves them. Nothing is ever deleted."""
 
-import csv
-import io
 import shlex
 from pathlib import Path
 
-from selftaught.cli.model_commands import embed_folder, load_model, whiten
+from selftaught.cli.model_use import embed_folder, load_model, whiten
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import ImageFolder, open_images
 from selftaught.duplicates import Copy, CopyGroup, Duplicates, distances_of_known_copies, find_copies, leave_out_links
 from selftaught.errors import UsageError, printable
-from selftaught.files import new_folder, write_atomically
-from selftaught.report import Chapter, Photo, PhotoGroup, histogram, write_gallery
+from selftaught.files import new_folder, to_csv, write_atomically
+from selftaught.report import PhotoGroup, Section, histogram, photo_groups, photo_of, write_gallery
 from selftaught.vectors import check_folder_of
 
 SHOWN_GROUPS, SHOWN_COPIES, SHOWN_PAIRS = 300, 12, 9
@@ -96,16 +94,14 @@ def describe_threshold(found: Duplicates) -> str:
 
 def duplicates_table(found: Duplicates) -> str:
     """The content of duplicates.csv: one row per copy, the best of each group first."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    rows: list[tuple[object, ...]] = [COLUMNS]
     for number, group in enumerate(found.groups, 1):
         for rank, copy in enumerate(group.copies, 1):
             seen = copy.picture
             distances = f"{copy.distance:.4f}", f"{group.diameter:.4f}"
             about = seen.width, seen.height, seen.bytes, f"{seen.sharpness:.1f}"
-            writer.writerow([number, rank, found.images.files[copy.index], copy.kind, *distances, *about])
-    return text.getvalue()
+            rows.append((number, rank, found.images.files[copy.index], copy.kind, *distances, *about))
+    return to_csv(rows)
 
 
 def moving_script(found: Duplicates, target: Path) -> str:
@@ -122,13 +118,13 @@ def moving_script(found: Duplicates, target: Path) -> str:
 
 
 def write_duplicates_page(path: Path, found: Duplicates) -> None:
-    chapters = [
-        Chapter(
+    sections = [
+        Section(
             "Where the threshold lies",
             "Gray: the distance of each photo to its nearest. Blue: distances of copies that were made on purpose of "
             f"some of these photos (smaller, compressed, cropped, mirrored, with a watermark).\n\n"
             f"Threshold: {describe_threshold(found)}. Another one is chosen with --threshold.",
-            histogram(found.nearest.tolist(), found.known.tolist(), found.proposal.threshold),
+            html=histogram(found.nearest.tolist(), found.known.tolist(), found.proposal.threshold),
         ),
         *_either_side(found),
     ]
@@ -138,11 +134,11 @@ def write_duplicates_page(path: Path, found: Duplicates) -> None:
         note = f" The first {len(shown)} are shown; {more} more are in duplicates.csv." if more else ""
         text = f"The best copy first: the largest, then the sharpest. A watermark looks sharp, so look yourself.{note}"
         groups = [_group(found.images, number, group) for number, group in enumerate(shown, 1)]
-        chapters.append(Chapter("Groups", text, groups=groups))
-    write_gallery(path, f"Duplicates in {printable(found.images.root)}", summarize(found), chapters)
+        sections.append(Section("Groups", text, html=photo_groups(groups)))
+    write_gallery(path, f"Duplicates in {printable(found.images.root)}", summarize(found), sections)
 
 
-def _either_side(found: Duplicates) -> list[Chapter]:
+def _either_side(found: Duplicates) -> list[Section]:
     """Pairs just under the threshold, and pairs just above it."""
     limit = -1.0 if found.proposal.threshold is None else found.proposal.threshold
     under = int((found.pairs.distance <= limit).sum())
@@ -153,7 +149,7 @@ def _either_side(found: Duplicates) -> list[Chapter]:
     if found.proposal.threshold is None:
         sides = [("The nearest pairs: not counted", sides[1][1])]
     return [
-        Chapter(heading, "", groups=[_pair(found, pair) for pair in pairs], pairs=True)
+        Section(heading, "", html=photo_groups([_pair(found, pair) for pair in pairs], pairs=True))
         for heading, pairs in sides
         if len(pairs)
     ]
@@ -161,12 +157,8 @@ def _either_side(found: Duplicates) -> list[Chapter]:
 
 def _pair(found: Duplicates, number: int) -> PhotoGroup:
     pairs = found.pairs
-    photos = [_photo(found.images, int(side[number])) for side in (pairs.first, pairs.second)]
+    photos = [photo_of(found.images, int(side[number])) for side in (pairs.first, pairs.second)]
     return PhotoGroup(f"distance {pairs.distance[number]:.3f}", photos)
-
-
-def _photo(images: ImageFolder, index: int, note: str = "", best: bool = False) -> Photo:
-    return Photo(images.path(index), printable(images.files[index]), note, best)
 
 
 def _group(images: ImageFolder, number: int, group: CopyGroup) -> PhotoGroup:
@@ -174,7 +166,7 @@ def _group(images: ImageFolder, number: int, group: CopyGroup) -> PhotoGroup:
         what = {"best": "", "near": f"distance {copy.distance:.3f} · "}.get(copy.kind, f"{copy.kind} · ")
         return f"{what}{copy.picture.width}×{copy.picture.height} · {size(copy.picture.bytes)}"
 
-    photos = [_photo(images, c.index, note(c), c.kind == "best") for c in group.copies[:SHOWN_COPIES]]
+    photos = [photo_of(images, c.index, note(c), c.kind == "best") for c in group.copies[:SHOWN_COPIES]]
     heading = f"Group {number} · {len(group.copies)} photos · diameter {group.diameter:.3f}"
     return PhotoGroup(heading, photos, more=len(group.copies) - len(photos))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from selftaught.cli.model_commands import scores_table
+from selftaught.cli.evaluate import scores_table
 from selftaught.console import Reporter, duration
 from selftaught.data import ImageFolder, find_images, make_products
 from selftaught.embedder import Embedder

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from selftaught.cli.model_commands import load_model, load_whitened, report_skipped
+from selftaught.cli.model_use import load_model, load_whitened, report_skipped
 from selftaught.cli.options import ModelUse
-from selftaught.console import Interrupts, Reporter
+from selftaught.console import Reporter
 from selftaught.data import ImageFolder, Skipped, open_images, skipped_table, stamp
 from selftaught.devices import check_device, choose_device
 from selftaught.embedder import Embedder
-from selftaught.encoding import BATCH_SIZE
-from selftaught.errors import Interrupted, SelftaughtError, UsageError, printable
+from selftaught.encoding import Failures
+from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import lock_output, write_atomically
 from selftaught.launched import launched
 from selftaught.model_files import DESCRIPTION, write_model
 from selftaught.vector_log import Known, VectorLog
 from selftaught.vectors import (
-    Stamp,
     Vectors,
     check_target,
     part_of,
@@ -57,7 +57,12 @@ def embed(use: ModelUse, source: str, out: Path, shard: str | None, allow_skippe
             todo = [i for i, file in enumerate(images.files) if file not in known or known[file].stamp != stamps[i]]
             if known:
                 reporter.say(f"{len(images) - len(todo)} of {len(images)} images are done, {len(todo)} are to do")
-            _embed_rest(embedder, images, stamps, todo, log, reporter)
+
+            def add(batch: list[int], vectors: Tensor, failures: Failures) -> None:
+                log.add([(images.files[i], stamps[i]) for i in batch], vectors, failures)
+
+            with reporter.work("embedding images", len(images), len(images) - len(todo)) as tell:
+                embedder.encoding.encode_rest(images, todo, tell, add, log.save)
             known |= log.known
             skipped = [Skipped(file, known[file].reason) for file in images.files if known[file].vector is None]
             report_skipped(images, skipped, allow_skipped, reporter)
@@ -68,35 +73,6 @@ def embed(use: ModelUse, source: str, out: Path, shard: str | None, allow_skippe
             written = write_vectors(target, content) + _write_skipped(target, skipped)
             log.remove()
     print(f"{len(files)} vectors of size {embedder.dim} written to {', '.join(map(printable, written))}")
-
-
-def _embed_rest(
-    embedder: Embedder,
-    images: ImageFolder,
-    stamps: Sequence[Stamp],
-    todo: Sequence[int],
-    log: VectorLog,
-    reporter: Reporter,
-) -> None:
-    """Embed the remaining images; an interrupt keeps those that are done."""
-    done = 0
-    with (
-        Interrupts() as interrupts,
-        reporter.work("embedding images", len(images), len(images) - len(todo)) as tell,
-        closing(embedder.encoding.encode_batches((images.path(i) for i in todo), len(todo), BATCH_SIZE)) as batches,
-    ):
-        for vectors, failures in batches:
-            size = len(vectors) + len(failures)
-            log.add([(images.files[i], stamps[i]) for i in todo[done : done + size]], vectors, failures)
-            done += size
-            tell(size)
-            if interrupts.asked and done < len(todo):
-                log.save()
-                finished = len(images) - len(todo) + done
-                raise Interrupted(
-                    f"interrupted: {finished} of {len(images)} images are done; the same command goes on from there"
-                )
-        log.save()
 
 
 def _previous(out: Path, embedder: Embedder, root: Path, reporter: Reporter) -> dict[str, Known]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from selftaught.cli.model_commands import embed_folder
+from selftaught.cli.model_use import embed_folder
 from selftaught.data import ImageFolder, open_images
 from selftaught.embedder import Embedder
 from selftaught.errors import UsageError, printable

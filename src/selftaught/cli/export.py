@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from selftaught.cli.model_commands import load_model, whiten
+from selftaught.cli.model_use import load_model, whiten
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import open_images

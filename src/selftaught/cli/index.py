@@ -42,7 +42,7 @@ def make(
     allow_skipped: AllowSkipped = False,
 ) -> None:
     """Make an index of a folder of images; this word may be left out. The same command goes on where it was stopped."""
-    from selftaught.cli.model_commands import load_whitened
+    from selftaught.cli.model_use import load_whitened
     from selftaught.data import open_images
     from selftaught.index import MODEL, add_images, make_index
 
@@ -106,12 +106,9 @@ def push(
 
 def _tell(index: Any, change: Any) -> None:
     """Print what was left out and done, and what the index holds now."""
-    import sys
-
+    from selftaught.cli.model_use import tell_skipped
+    from selftaught.console import Reporter
     from selftaught.errors import printable
 
-    for entry in change.skipped[:10]:
-        print(f"left out {printable(entry.path)}: {entry.reason}", file=sys.stderr)
-    if len(change.skipped) > 10:
-        print(f"left out {len(change.skipped) - 10} more images that cannot be read", file=sys.stderr)
+    tell_skipped(change.skipped, Reporter())
     print(f"{change.written} images written, {change.removed} removed; {len(index)} in {printable(index.folder)}")

@@ -1,178 +1,275 @@
-"""Using a finished model: evaluate and search."""
+"""The commands that use a model, thin. Modules that take seconds to import are imported when a command runs."""
 
-import json
-import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import Annotated
 
-from rich.console import Console
-from rich.table import Table
-from torch import Tensor
+import typer
 
-from selftaught.cli.options import ModelUse
-from selftaught.console import Reporter
-from selftaught.data import ImageFolder, Level, Skipped, check_skipped, open_images
-from selftaught.embedder import Embedder
-from selftaught.errors import SelftaughtError, UsageError, printable
-from selftaught.files import write_atomically
-from selftaught.model_files import DESCRIPTION
-from selftaught.networks import WHITENED_ON, weights_on_disk
-from selftaught.retrieval import Scores, score
-from selftaught.vectors import SUFFIXES, Vectors, check_folder_of, read_vectors_of
-
-
-def load_model(use: ModelUse) -> Embedder:
-    """The model that a command is asked to use, with its options."""
-    embedder = Embedder.load(use.run, use.device, size=use.size, mirror=use.mirror or None, scales=use.scales)
-    if "epoch" in embedder.description:
-        epoch, epochs = embedder.description["epoch"], embedder.description["epochs"]
-        Reporter().say(f"{printable(use.run)} is not finished: this is its model after epoch {epoch} of {epochs}")
-    return embedder
-
-
-def whiten(embedder: Embedder, images: ImageFolder, reporter: Reporter) -> Embedder:
-    """The model half-whitened on these images, with progress."""
-    with reporter.work("whitening", min(len(images), WHITENED_ON)) as tell:
-        return embedder.whiten(images.paths(), advance=tell)
-
-
-def load_whitened(use: ModelUse, images: ImageFolder, kept: Path) -> Embedder:
-    """The model that a command is asked to use, whitened on these images if that is asked for.
-
-    ``kept``: the folder that keeps the whitened model, if there is one: later images and queries need the same model.
-    """
-    embedder = load_model(use)
-    if not use.whiten:
-        return embedder
-    if not (kept / DESCRIPTION).is_file():
-        return whiten(embedder, images, Reporter())
-    known = Embedder.load(kept, use.device)
-    if known.description.get("whitened") != embedder.identity:
-        raise UsageError(f"{printable(kept)} was whitened from another model: give another --out")
-    return known
+from selftaught.cli.options import (
+    AllowSkipped,
+    Device,
+    Images,
+    Labels,
+    Level,
+    Mirror,
+    ModelUse,
+    Run,
+    Scales,
+    Size,
+    Whiten,
+)
 
 
 def evaluate(
-    use: ModelUse,
-    labeled: str,
-    target: Path | None,
-    *,
-    floor: bool = True,
-    level: str | None = None,
-    labels: str | None = None,
-    allow_skipped: bool = False,
+    run: Run,
+    labeled: Annotated[
+        str,
+        typer.Argument(
+            help="Images in class folders; the folder's name is the label. Or a data set's test split: cub:ROOT."
+        ),
+    ],
+    json: Annotated[
+        Path | None, typer.Option(help="Also write the scores to this file; - prints them instead.")
+    ] = None,
+    level: Level = None,
+    labels: Labels = None,
+    floor: Annotated[
+        bool,
+        typer.Option(
+            help="Measure the plain pretrained backbone beside the model, if its weights are on this disk: "
+            "twice the time."
+        ),
+    ] = True,
+    size: Size = None,
+    mirror: Mirror = False,
+    scales: Scales = None,
+    whiten: Whiten = False,
+    device: Device = "auto",
+    allow_skipped: AllowSkipped = False,
 ) -> None:
-    to_file = target is not None and str(target) != "-"
-    if target is not None and to_file:
-        check_folder_of(target)
-    images = open_images(labeled, "test", level=cast(Level | None, level), labels=labels)
-    images.check_classes()
-    reporter = Reporter()
-    embedder = load_model(use)
-    if "--level" in (classes := images.describe_labels()):  # another level would give other classes
-        reporter.say(classes)
-    if use.whiten:
-        embedder = whiten(embedder, images, reporter)
-    images, vectors, skipped = embed_folder(embedder, images, allow_skipped)
-    numbers = images.classes()
-    rows: dict[str, Scores] = {}
-    try:
-        rows["model"] = score(vectors.to(embedder.device), numbers)
-    except ValueError as error:
-        raise SelftaughtError(f"{printable(labeled)} cannot be scored: {error}") from None
-    plain = _floor(embedder) if floor else None
-    if plain is not None:
-        reporter.say(f"beside it, the plain backbone: {plain!r}")
-        _, vectors, _ = embed_folder(plain, images, allow_skipped)
-        rows["plain backbone"] = score(vectors.to(plain.device), numbers)
-    scores = rows["model"]
-    row: dict[str, object] = {**scores.row()}
-    row |= {"images": len(images), "classes": max(numbers) + 1, "queries": scores.queries}
-    row |= {"excluded": scores.excluded, "skipped": [vars(entry) for entry in skipped]}
-    if "plain backbone" in rows:
-        row["plain_backbone"] = rows["plain backbone"].row()
-    text = json.dumps(row, indent=2) + "\n"
-    if target is not None and not to_file:
-        sys.stdout.write(text)
-        return
-    named = {name if len(rows) > 1 else "": each.row() for name, each in rows.items()}
-    Console(soft_wrap=True).print(scores_table(named))
-    note = f"{scores.queries} queries among {len(images)} images of {row['classes']} classes"
-    if scores.excluded:
-        note += f"; {scores.excluded} images excluded from the score, because their class has no other image"
-    print(note)
-    if target is not None:
-        write_atomically(target, text)
+    """Measure a model on labeled images: Recall@k, MAP@R, R-Precision."""
+    from selftaught.cli.evaluate import evaluate as measure
+
+    use = ModelUse(run, device, size, mirror, scales, whiten)
+    measure(use, labeled, json, floor=floor, level=level, labels=labels, allow_skipped=allow_skipped)
 
 
-def _floor(embedder: Embedder) -> Embedder | None:
-    """The pretrained backbone of a model, with the same views; None if it is that model or is not on this disk."""
-    about = embedder.description
-    if about["own_backbone"] or about["head"] == "none" or not weights_on_disk(about["backbone"]):
-        return None
-    plain = Embedder.plain(about["backbone"], embedder.device)
-    if plain.description["backbone"] != about["backbone"]:
-        return None
-    size = None if embedder.preprocessing.fixed_size else embedder.preprocessing.use_size
-    return plain.seeing(size, embedder.mirror, embedder.scales)
+def embed(
+    run: Run,
+    images: Images,
+    out: Annotated[Path, typer.Option(help="vectors.parquet, or vectors.npy with the paths in vectors.json.")],
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            help="Only one part of the images, such as 2/8, into vectors.2-of-8.npy: one machine each, in any order. "
+            "All parts together are read as vectors.npy. torchrun gives each of its processes such a part.",
+            metavar="I/N",
+        ),
+    ] = None,
+    size: Size = None,
+    mirror: Mirror = False,
+    scales: Scales = None,
+    whiten: Whiten = False,
+    device: Device = "auto",
+    allow_skipped: AllowSkipped = False,
+) -> None:
+    """Write the embeddings of all images in a folder.
+
+    The same command goes on where it was stopped, and later embeds only what is new or has changed.
+    """
+    from selftaught.cli.embed import embed as write
+
+    write(ModelUse(run, device, size, mirror, scales, whiten), images, out, shard, allow_skipped)
 
 
-def open_collection(use: ModelUse, within: str, allow_skipped: bool) -> tuple[Embedder, Vectors]:
-    """A model and its vectors of a collection: read from a file, or made now from images."""
-    embedder = load_model(use)
-    if not within:
-        raise UsageError("--in is empty: give a folder of images, or a file written by selftaught embed")
-    if Path(within).suffix in SUFFIXES and not Path(within).is_dir():
-        if use.whiten:
-            raise UsageError(
-                f"{printable(within)} is made already: give the whitened model it was made with, no --whiten"
-            )
-        return embedder, read_vectors_of(Path(within), embedder)
-    images = open_images(within, "all")
-    if use.whiten:
-        embedder = whiten(embedder, images, Reporter())
-    images, vectors, _ = embed_folder(embedder, images, allow_skipped)
-    return embedder, Vectors(images.root, images.files, vectors, embedder.identity, embedder.metric)
+def search(
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="An index written by selftaught index; or a run or a backbone's name, with --in.", metavar="INDEX|RUN"
+        ),
+    ],
+    queries: Annotated[list[Path], typer.Argument(help="Images to look for, or folders of them.", metavar="QUERY...")],
+    within: Annotated[
+        str | None,
+        typer.Option("--in", help="Without an index: a folder of images, or a file written by selftaught embed."),
+    ] = None,
+    k: Annotated[int, typer.Option("-k", help="How many neighbors to show of each query.", min=1)] = 10,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The contact sheet to write. (default: search.png, unless --json or --csv is given)"),
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the results to this file; - prints them.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="The same as CSV, one line per neighbor.")] = None,
+    root: Annotated[
+        Path | None, typer.Option(help="Where the photos are now, if their folder has moved.", metavar="FOLDER")
+    ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Compare every vector, even in an index with approximate search.")
+    ] = False,
+    size: Size = None,
+    mirror: Mirror = False,
+    scales: Scales = None,
+    whiten: Whiten = False,
+    device: Device = "auto",
+    allow_skipped: AllowSkipped = False,
+) -> None:
+    """Find the images nearest to some queries, and show them on a contact sheet.
+
+    "Closer than 97 % of neighbors" compares a distance with those between the collection's images and their own
+    ten nearest.
+    """
+    from selftaught.cli.search import Output
+    from selftaught.cli.search import search as find
+
+    sheet = out or (Path("search.png") if json is None and csv is None else None)
+    find(
+        ModelUse(what, device, size, mirror, scales, whiten),
+        queries,
+        within,
+        k,
+        Output(sheet, json, csv),
+        root=root,
+        exact=exact,
+        allow_skipped=allow_skipped,
+    )
 
 
-def embed_folder(
-    embedder: Embedder, images: ImageFolder, allow_skipped: bool
-) -> tuple[ImageFolder, Tensor, list[Skipped]]:
-    """Embed all images that can be read; prints which cannot."""
-    reporter = Reporter()
-    with reporter.work("embedding images", len(images)) as tell:
-        vectors, failures = embedder.encoding.encode_files(images.paths(), tell)
-    skipped = [Skipped(images.files[i], reason) for i, reason in failures]
-    report_skipped(images, skipped, allow_skipped, reporter)
-    return images.without(skipped), vectors, skipped
+def export(
+    run: Run,
+    images: Annotated[
+        str | None,
+        typer.Argument(
+            help="Images to whiten on, and to check the result with, for which 16 are used. (default: drawn ones)"
+        ),
+    ] = None,
+    onnx: Annotated[Path | None, typer.Option(help="Write an ONNX file, such as model.onnx.", metavar="FILE")] = None,
+    program: Annotated[
+        Path | None,
+        typer.Option("--torch", help="Write a program of torch.export, such as model.pt2.", metavar="FILE"),
+    ] = None,
+    size: Size = None,
+    mirror: Mirror = False,
+    scales: Scales = None,
+    whiten: Whiten = False,
+) -> None:
+    """Write a model for other programs: uint8 images of any size in, vectors out, preprocessing inside."""
+    from selftaught.cli.export import export_model
+
+    export_model(ModelUse(run, "cpu", size, mirror, scales, whiten), images, onnx, program)
 
 
-def report_skipped(images: ImageFolder, skipped: Sequence[Skipped], allow: bool, reporter: Reporter) -> None:
-    """Print which images were left out; raises an error if they are too many."""
-    if not skipped:
-        return
-    check_skipped(images, skipped, allow=allow)
-    for entry in skipped[:10]:
-        reporter.say(f"left out {printable(entry.path)}: {entry.reason}")
-    if len(skipped) > 10:
-        reporter.say(f"left out {len(skipped) - 10} more images that cannot be read")
+def dedup(
+    run: Run,
+    images: Images,
+    out: Annotated[
+        Path, typer.Option(help="The folder for the page and the table; must be new or empty.", metavar="FOLDER")
+    ] = Path("duplicates"),
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="The distance up to which photos count as copies. (default: proposed from the distances)"),
+    ] = None,
+    script: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write a shell script that moves all copies but the best of each group.", metavar="FILE"
+        ),
+    ] = None,
+    size: Size = None,
+    mirror: Mirror = False,
+    scales: Scales = None,
+    whiten: Whiten = False,
+    device: Device = "auto",
+    allow_skipped: AllowSkipped = False,
+) -> None:
+    """Find copies: equal files, equal pixels, nearly the same. A page, a table; nothing is deleted or moved."""
+    from selftaught.cli.dedup import dedup as find
+
+    find(ModelUse(run, device, size, mirror, scales, whiten), images, out, threshold, script, allow_skipped)
 
 
-def scores_table(rows: dict[str, dict[str, float]]) -> Table:
-    """Scores in percent, one line per model."""
-    table = Table(box=None, pad_edge=False)
-    columns: Sequence[str] = list(next(iter(rows.values())))
-    if any(rows):
-        table.add_column("")
-    for column in columns:
-        table.add_column(title(column), justify="right")
-    for name, row in rows.items():
-        values = [f"{row[column]:.1%}" for column in columns]
-        table.add_row(*([name] if any(rows) else []), *values)
-    return table
+def cluster(
+    run: Run,
+    images: Images,
+    out: Annotated[
+        Path, typer.Option(help="The folder for page and tables; must be new or empty.", metavar="FOLDER")
+    ] = Path("groups"),
+    smallest: Annotated[int, typer.Option(help="The fewest photos in a group.", min=2)] = 5,
+    whiten: Annotated[
+        bool, typer.Option("--whiten", help="Compare half-whitened vectors: finer differences count more.")
+    ] = False,
+    names: Annotated[
+        Path | None,
+        typer.Option(help="Find the groups of this groups.csv, with its names, instead of new ones.", metavar="CSV"),
+    ] = None,
+    links: Annotated[bool, typer.Option("--links", help="Also make a folder of links to each group's photos.")] = False,
+    size: Size = None,
+    mirror: Mirror = False,
+    scales: Scales = None,
+    device: Device = "auto",
+    allow_skipped: AllowSkipped = False,
+) -> None:
+    """Group photos, without a given number of groups; name the groups on a page; find them again in new photos."""
+    from selftaught.cli.cluster import cluster as group
+
+    use = ModelUse(run, device, size, mirror, scales, whiten)
+    group(use, images, out, smallest, names, links, allow_skipped)
 
 
-def title(column: str) -> str:
-    """A score's name as in the literature."""
-    return {"map@r": "MAP@R", "r_precision": "R-Precision"}.get(column, column.replace("recall", "Recall"))
+def explore(
+    what: Annotated[
+        Path, typer.Argument(help="A run, a backbone's name, or an index, which opens at once.", metavar="RUN|INDEX")
+    ],
+    images: Annotated[
+        str | None,
+        typer.Argument(help="A folder of images, or tar shards. With an index: where its photos are, if they moved."),
+    ] = None,
+    before: Annotated[
+        bool,
+        typer.Option("--before", help="Also embed with the backbone as it was before training, to switch between."),
+    ] = False,
+    snapshots: Annotated[
+        bool, typer.Option("--snapshots", help="Also embed with the networks of each epoch that training has kept.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)] = 0,
+    selections: Annotated[Path, typer.Option(help="Where folders of links to selected photos are made.")] = Path(
+        "selections"
+    ),
+    browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    device: Device = "auto",
+    allow_skipped: AllowSkipped = False,
+) -> None:
+    """Look around in a collection: a local page with a map of all photos, their neighbors, and selections."""
+    from selftaught.cli.explore import explore as show
+
+    show(
+        what,
+        images,
+        before=before,
+        snapshots=snapshots,
+        port=port,
+        selections=selections,
+        browser=browser,
+        device=device,
+        allow_skipped=allow_skipped,
+    )
+
+
+def share(
+    run: Run,
+    out: Annotated[Path | None, typer.Option(help="Write the folder to share here.", metavar="FOLDER")] = None,
+    push: Annotated[
+        str | None, typer.Option(help="Instead, put it on the model hub under this name.", metavar="USER/NAME")
+    ] = None,
+    public: Annotated[bool, typer.Option("--public", help="With --push: for everyone to see.")] = False,
+    license: Annotated[  # noqa: A002
+        str | None, typer.Option(help="For the model card, as the hub names it: apache-2.0, cc-by-4.0, …", metavar="ID")
+    ] = None,
+    size: Size = None,
+    mirror: Mirror = False,
+    scales: Scales = None,
+) -> None:
+    """Write a model with its card to share, also for timm and other libraries, or put it on the model hub."""
+    from selftaught.cli.share import share as write
+
+    write(ModelUse(run, "cpu", size, mirror, scales), out, push, public, license)

@@ -1,7 +1,5 @@
 """selftaught search: the images nearest to some queries, in an index, a folder or a file of vectors."""
 
-import csv
-import io
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -11,16 +9,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from selftaught.cli.model_commands import embed_folder, load_model, open_collection
+from selftaught.cli.model_use import embed_folder, load_model, whiten
 from selftaught.cli.options import ModelUse
+from selftaught.console import Reporter
 from selftaught.data import open_images
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, UsageError, printable
-from selftaught.files import write_atomically
+from selftaught.files import to_csv, write_atomically
 from selftaught.index import Index, is_index, open_index, scale_of
 from selftaught.report import Neighbor, rate, search_sheet
 from selftaught.retrieval import nearest
-from selftaught.vectors import Vectors, check_folder_of
+from selftaught.vectors import SUFFIXES, Vectors, check_folder_of, read_vectors_of
 
 SHEET_IMAGES = 500
 """The most images on a contact sheet; the table has all."""
@@ -76,13 +75,31 @@ def search(
                 f"{printable(what)} is a model: name the images by --in FOLDER, or make an index of them with "
                 "selftaught index, and search that"
             )
-        embedder, known = open_collection(use, within, allow_skipped)
+        embedder, known = _open_collection(use, within, allow_skipped)
         size, ask = len(known.paths), _search_vectors(known, root, embedder.device)
     paths, vectors = _embed_queries(embedder, queries, allow_skipped)
     found = _without_queries(paths, vectors, ask, k, size)
     if not any(near for _, near in found):
         raise SelftaughtError(f"there is nothing in {printable(within or what)} besides the query itself")
     _write(found, output)
+
+
+def _open_collection(use: ModelUse, within: str, allow_skipped: bool) -> tuple[Embedder, Vectors]:
+    """A model and its vectors of a collection: read from a file, or made now from images."""
+    embedder = load_model(use)
+    if not within:
+        raise UsageError("--in is empty: give a folder of images, or a file written by selftaught embed")
+    if Path(within).suffix in SUFFIXES and not Path(within).is_dir():
+        if use.whiten:
+            raise UsageError(
+                f"{printable(within)} is made already: give the whitened model it was made with, no --whiten"
+            )
+        return embedder, read_vectors_of(Path(within), embedder)
+    images = open_images(within, "all")
+    if use.whiten:
+        embedder = whiten(embedder, images, Reporter())
+    images, vectors, _ = embed_folder(embedder, images, allow_skipped)
+    return embedder, Vectors(images.root, images.files, vectors, embedder.identity, embedder.metric)
 
 
 def _search_index(index: Index, root: Path | None, exact: bool) -> Ask:
@@ -172,13 +189,11 @@ def _json(found: Found) -> str:
 
 
 def _csv(found: Found) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["query", "rank", "path", "distance", "closer_than"])
+    rows: list[tuple[object, ...]] = [("query", "rank", "path", "distance", "closer_than")]
     for query, near in found:
         for rank, one in enumerate(near, 1):
-            writer.writerow([printable(query), rank, printable(one.path), f"{one.distance:.6g}", one.closer_than])
-    return text.getvalue()
+            rows.append((printable(query), rank, printable(one.path), f"{one.distance:.6g}", one.closer_than))
+    return to_csv(rows)
 
 
 def _fitting(found: Found) -> Found:

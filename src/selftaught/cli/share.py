@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from selftaught.cli.model_use import load_model
 from selftaught.cli.options import ModelUse
-from selftaught.embedder import Embedder
 from selftaught.errors import UsageError, printable
 from selftaught.files import new_folder
 
@@ -13,7 +13,7 @@ def share(use: ModelUse, out: Path | None, push: str | None, public: bool, licen
         raise UsageError("say where to: --out FOLDER, or --push user/name")
     if out is not None:
         new_folder(out, "the folder", "give another --out")
-    embedder = Embedder.load(use.run, "cpu", size=use.size, mirror=use.mirror or None, scales=use.scales)
+    embedder = load_model(use)
     if push is not None:
         print(f"uploaded: {embedder.push_to_hub(push, private=not public, license=license)}")
         return

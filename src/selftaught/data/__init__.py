@@ -3,9 +3,6 @@
 from selftaught.data.alterations import ALTERATIONS
 from selftaught.data.benchmarks import (
     BENCHMARKS,
-    SPLITS,
-    Benchmark,
-    SplitCheck,
     benchmark_of,
     check_benchmark,
     find_benchmark,
@@ -13,12 +10,8 @@ from selftaught.data.benchmarks import (
     read_benchmark,
 )
 from selftaught.data.cache_space import (
-    LIMIT as CACHE_LIMIT,
-)
-from selftaught.data.cache_space import (
-    PLACE as CACHE_PLACE,
-)
-from selftaught.data.cache_space import (
+    CACHE_LIMIT,
+    CACHE_PLACE,
     cache_limit,
     cache_root,
     cached_collections,
@@ -29,7 +22,6 @@ from selftaught.data.center_view import center_view
 from selftaught.data.copies import Picture, examine, find_same_bytes, find_same_files, fingerprint
 from selftaught.data.crop_boxes import view_seed, view_seeds
 from selftaught.data.decoded_cache import DecodedCache
-from selftaught.data.device_crops import CropResizer, Packed
 from selftaught.data.embed_files import Advance, Embedded, embed_files, in_batches, stack_embeddings
 from selftaught.data.file_reader import FileReader, unreadable
 from selftaught.data.folder import ImageFolder, Skipped, check_skipped, find_images, joined, skipped_table
@@ -47,12 +39,9 @@ __all__ = [
     "BENCHMARKS",
     "CACHE_LIMIT",
     "CACHE_PLACE",
-    "SPLITS",
     "Advance",
     "Batch",
-    "Benchmark",
     "CachedReader",
-    "CropResizer",
     "DecodedCache",
     "Embedded",
     "FileReader",
@@ -60,11 +49,9 @@ __all__ = [
     "ImageReader",
     "Level",
     "Member",
-    "Packed",
     "Picture",
     "ReadersEnded",
     "Skipped",
-    "SplitCheck",
     "View",
     "ViewRequest",
     "Views",

@@ -19,7 +19,7 @@ except ImportError:  # Windows has other locks; it does not delete files in use 
     fcntl = None  # type: ignore[assignment]
 
 ABOUT = "about.json"
-PLACE, LIMIT = "SELFTAUGHT_CACHE", "SELFTAUGHT_CACHE_GB"
+CACHE_PLACE, CACHE_LIMIT = "SELFTAUGHT_CACHE", "SELFTAUGHT_CACHE_GB"
 """Environment variables: the folder of the cache, and how large it may grow."""
 MOST_GB = 1e9
 FREE = 2 * 2**30
@@ -39,7 +39,7 @@ class Collection:
 
 def cache_root() -> Path:
     """The folder of the cache: ``$SELFTAUGHT_CACHE``, or "selftaught" where the system keeps caches."""
-    if place := os.environ.get(PLACE):
+    if place := os.environ.get(CACHE_PLACE):
         return Path(place)
     if place := os.environ.get("XDG_CACHE_HOME"):
         return Path(place) / "selftaught"
@@ -88,14 +88,14 @@ def claim_collection(folder: Path, collection: str) -> int:
 
 def cache_limit(root: Path) -> int:
     """How many bytes the cache may take: as asked for, or else half of the sum of its own and the free bytes."""
-    asked = os.environ.get(LIMIT)
+    asked = os.environ.get(CACHE_LIMIT)
     if asked is None:
         return (_held(root) + free_space(root)) // 2
     gigabytes = -1.0
     with suppress(ValueError):
         gigabytes = float(asked)
     if not 0 <= gigabytes < MOST_GB:
-        raise UsageError(f"{LIMIT} must be a number of gigabytes, 0 to keep nothing, but is {asked!r}")
+        raise UsageError(f"{CACHE_LIMIT} must be a number of gigabytes, 0 to keep nothing, but is {asked!r}")
     return int(gigabytes * 1e9)
 
 

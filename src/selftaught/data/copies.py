@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,7 +49,7 @@ def find_same_files(paths: Sequence[str]) -> list[int]:
     return found
 
 
-def find_same_bytes(paths: Sequence[str], advance: Callable[[int], object] = lambda _: None) -> list[int]:
+def find_same_bytes(paths: Sequence[str]) -> list[int]:
     """For each path the first index of a file with the same bytes. Only files of equal size are read.
 
     A file that cannot be read equals no other file.
@@ -68,7 +68,6 @@ def find_same_bytes(paths: Sequence[str], advance: Callable[[int], object] = lam
                 found[index] = first.setdefault(_digest(paths[index]), index)
             except OSError:
                 continue
-        advance(len(indices))
     return found
 
 

@@ -1,7 +1,5 @@
 """A folder with any subfolders as a list of images; class folders as labels."""
 
-import csv
-import io
 import os
 from collections import deque
 from collections.abc import Sequence
@@ -12,6 +10,7 @@ from selftaught.data.images import EXTENSIONS
 from selftaught.data.labels import Level, folder_labels, read_labels, usual_level
 from selftaught.data.tar_index import TarIndex, plain_files
 from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.files import to_csv
 
 SKIPPED_LIMIT = 0.05
 RUN_FILES = {"settings.json", "checkpoint.pt"}
@@ -233,11 +232,7 @@ def check_skipped(folder: ImageFolder, skipped: Sequence[Skipped], *, allow: boo
 
 def skipped_table(skipped: Sequence[Skipped]) -> str:
     """The content of ``skipped.csv``."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["path", "reason"])
-    writer.writerows((entry.path, entry.reason) for entry in skipped)
-    return text.getvalue()
+    return to_csv([("path", "reason"), *((entry.path, entry.reason) for entry in skipped)])
 
 
 def _below(common: str, root: str, images: ImageFolder) -> ImageFolder:

@@ -71,7 +71,7 @@ class Exhibit:
 
     def _open(self, number: int, least: int) -> Image.Image:
         path = self.paths[number]
-        if _real_path(path) != self.real[number]:
+        if os.path.realpath(path) != self.real[number]:
             raise ImageError("the file is no longer where it was")
         return open_image(path, least)
 
@@ -113,7 +113,3 @@ def _real_paths(paths: Sequence[str]) -> tuple[str, ...]:
         return os.path.realpath(path) if os.path.islink(path) else plain  # noqa: PTH114
 
     return tuple(map(real, paths))
-
-
-def _real_path(path: str) -> str:
-    return os.path.realpath(path)

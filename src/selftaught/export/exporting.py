@@ -20,7 +20,7 @@ from torch.export import Dim, ExportedProgram
 import selftaught
 from selftaught.data import center_view, draw_photos, open_image
 from selftaught.embedder import Embedder
-from selftaught.errors import ImageError, SelftaughtError, UsageError, printable
+from selftaught.errors import ImageError, SelftaughtError, UsageError, one_line, printable
 from selftaught.files import write_atomically
 
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
@@ -114,8 +114,8 @@ def trace(embedder: Embedder) -> ExportedProgram:
         with torch.no_grad():
             return torch.export.export(ImagesToVectors(embedder).eval(), (example,), dynamic_shapes=dynamic)
     except Exception as error:  # tracing a network can raise anything
-        reason = " ".join(str(error).split())[:200]
-        raise SelftaughtError(f"the network {embedder.description['backbone']} cannot be exported: {reason}") from error
+        name = embedder.description["backbone"]
+        raise SelftaughtError(f"the network {name} cannot be exported: {one_line(error)}") from error
 
 
 def open_some(images: Sequence[str]) -> list[Image.Image]:
@@ -151,7 +151,7 @@ def _write_onnx(program: ExportedProgram, notes: dict[str, str]) -> tuple[bytes,
                 verbose=False,
             )
     except Exception as error:
-        raise SelftaughtError(f"the network cannot be written as ONNX: {' '.join(str(error).split())[:200]}") from error
+        raise SelftaughtError(f"the network cannot be written as ONNX: {one_line(error)}") from error
     assert converted is not None
     model = converted.model_proto
     onnx.helper.set_model_props(model, notes)

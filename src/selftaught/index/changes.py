@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from selftaught.console import Interrupts, Reporter
+from selftaught.console import Reporter
 from selftaught.data import ImageFolder, Skipped, check_skipped, open_images, stamp
 from selftaught.devices import available_cores
-from selftaught.encoding import BATCH_SIZE
-from selftaught.errors import Interrupted, UsageError, printable
+from selftaught.encoding import Failures
+from selftaught.errors import UsageError, printable
 from selftaught.files import lock_folder
 from selftaught.index.collection import Index
 from selftaught.index.scale import write_scale
@@ -91,34 +91,23 @@ def _add(index: Index, images: ImageFolder, allow_skipped: bool, reporter: Repor
     new = [i for i, path in enumerate(paths) if states.get(path) != current[i]]
     if len(new) < len(images):
         reporter.say(f"{len(images) - len(new)} of {len(images)} images are in the index already")
-    written, skipped = 0, []
+    skipped: list[Skipped] = []
     root = os.path.abspath(images.root)  # noqa: PTH100
     with (
-        Interrupts() as interrupts,
         reporter.work("indexing images", len(images), len(images) - len(new)) as tell,
         closing(_Writer(index)) as writer,
-        closing(index.embedder.encoding.encode_batches((images.path(i) for i in new), len(new), BATCH_SIZE)) as batches,
     ):
-        done = 0
-        for vectors, failures in batches:
-            batch = new[done : done + len(vectors) + len(failures)]
+
+        def add(batch: list[int], vectors: Tensor, failures: Failures) -> None:
             bad = dict(failures)
             good = [i for position, i in enumerate(batch) if position not in bad]
-            skipped += [Skipped(images.files[batch[position]], reason) for position, reason in failures]
+            skipped.extend(Skipped(images.files[batch[position]], reason) for position, reason in failures)
             writer.add([(paths[i], root, current[i], images.path(i)) for i in good], vectors)
-            done += len(batch)
-            written += len(good)
-            tell(len(batch))
-            if interrupts.asked and done < len(new):
-                writer.save()
-                raise Interrupted(
-                    f"interrupted: {len(images) - len(new) + done} of {len(images)} images are done; "
-                    "the same command goes on from there"
-                )
-        writer.save()
+
+        index.embedder.encoding.encode_rest(images, new, tell, add, writer.save)
     if skipped:
         check_skipped(images, skipped, allow=allow_skipped)
-    return Change(written, 0, tuple(skipped))
+    return Change(len(new) - len(skipped), 0, tuple(skipped))
 
 
 class _Writer:

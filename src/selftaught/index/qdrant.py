@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.errors import SelftaughtError, UsageError, one_line, printable
 from selftaught.index.collection import Index
 
 KEY = "QDRANT_API_KEY"
@@ -51,8 +51,8 @@ def push_index(index: Index, target: Target, advance: Callable[[int], None] = la
     except SelftaughtError:
         raise
     except Exception as error:  # errors of transport, server and client share no class
-        reason = " ".join(str(error).split())[:200]
-        raise SelftaughtError(f"cannot push to {printable(target.url)}: {reason}; give the command again") from None
+        where = printable(target.url)
+        raise SelftaughtError(f"cannot push to {where}: {one_line(error)}; give the command again") from None
     finally:
         client.close()
 

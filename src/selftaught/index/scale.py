@@ -4,7 +4,6 @@ import json
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -61,12 +60,10 @@ def scale_of_table(table: Table) -> Scale:
     return _scale([distance for row in near for distance in row])
 
 
-def write_scale(table: Table) -> Path:
+def write_scale(table: Table) -> None:
     """Write the scale beside a table that has changed."""
-    file = table.folder / FILE
     notes = {"version": table.version, "distances": list(scale_of_table(table).distances)}
-    write_atomically(file, json.dumps(notes) + "\n")
-    return file
+    write_atomically(table.folder / FILE, json.dumps(notes) + "\n")
 
 
 def _scale(distances: Sequence[float]) -> Scale:

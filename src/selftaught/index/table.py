@@ -17,7 +17,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.errors import SelftaughtError, UsageError, one_line, printable
 
 NAME = "images"
 FORMAT = 1
@@ -232,5 +232,4 @@ def _in_words(folder: Path) -> Iterator[None]:
     except SelftaughtError:
         raise
     except (RuntimeError, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise SelftaughtError(f"the index {printable(folder)} cannot be used: {reason}") from None
+        raise SelftaughtError(f"the index {printable(folder)} cannot be used: {one_line(error)}") from None

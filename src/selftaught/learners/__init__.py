@@ -6,7 +6,6 @@ from selftaught.learners.kmeans import kmeans as run_kmeans
 from selftaught.learners.learner import VIEWS, Learner
 from selftaught.learners.registry import (
     METHODS,
-    MethodInfo,
     build_learner,
     describe_settings,
     find_method,
@@ -22,7 +21,6 @@ __all__ = [
     "VIEWS",
     "ClusterSettings",
     "Learner",
-    "MethodInfo",
     "STMLSettings",
     "build_learner",
     "change_settings",

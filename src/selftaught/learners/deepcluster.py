@@ -36,9 +36,7 @@ class DeepCluster(Learner):
     published for wider features, and here it would amplify directions that say little.
     """
 
-    batch_head = "f"
     settings_class = ClusterSettings
-    loss_names = ("loss",)
     groups_images = True
 
     def __init__(self, encoder: Encoder, settings: ClusterSettings, images: int) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Literal
 
-from selftaught.recipes import Settings, Within, bare_kind, kind_options
+from selftaught.recipes import KIND_NAMES, Settings, Within, bare_kind, kind_options
 
 
 def setting_descriptions(kind: type[Settings]) -> dict[str, str]:
@@ -39,8 +39,7 @@ def describe_values(kind: Any) -> str:
         elif typing.get_origin(option) is tuple:
             words.append("two numbers, such as 0.16,1")
         else:
-            name = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}[option]
-            words.append(name + (f" {_range(limits)}" if limits else ""))
+            words.append(KIND_NAMES[option] + (f" {_range(limits)}" if limits else ""))
     return ", or ".join(words)
 
 

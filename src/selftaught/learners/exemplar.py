@@ -41,9 +41,6 @@ class Exemplar(Learner):
     The classes start as the embeddings before training: random classes would need the first epochs to get there.
     """
 
-    batch_head = "f"
-    loss_names = ("loss",)
-
     def __init__(self, encoder: Encoder, settings: Settings, images: int) -> None:
         super().__init__(encoder, settings, images)
         if images > MOST_IMAGES:

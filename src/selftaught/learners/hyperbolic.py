@@ -77,9 +77,7 @@ class Hyperbolic(Learner):
     cluster, within a coarse one, beyond.
     """
 
-    batch_head = "f"
     settings_class = ClusterSettings
-    loss_names = ("loss",)
     groups_images = True
 
     def __init__(self, encoder: Encoder, settings: ClusterSettings, images: int) -> None:

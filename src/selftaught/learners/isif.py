@@ -74,9 +74,7 @@ class ISIF(Learner):
     the images with the second views of the partners, and the other views in the same way.
     """
 
-    batch_head = "f"
     settings_class = ISIFSettings
-    loss_names = ("loss",)
 
     def __init__(self, encoder: Encoder, settings: ISIFSettings, images: int) -> None:
         super().__init__(encoder, settings, images)

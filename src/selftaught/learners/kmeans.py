@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from selftaught.devices import exact_dtype
 from selftaught.retrieval import full_precision, nearest
 
 
@@ -53,7 +54,7 @@ def kmeans(
 def _spread_out(points: Tensor, k: int, generator: torch.Generator) -> Tensor:
     """k rows, each the best of a few drawn in proportion to the squared distance to those before."""
     n, trials = len(points), 2 + int(math.log(k))
-    exact = _exact(points)
+    exact = exact_dtype(points.device)
     draws = torch.rand(k, trials, generator=generator, dtype=torch.float64).to(points.device, exact)
     points = points - points.mean(0)
     norms = points.square().sum(1)
@@ -88,11 +89,7 @@ def _filled(clusters: Tensor, distances: Tensor, k: int) -> Tensor:
 
 def _means(points: Tensor, clusters: Tensor, k: int) -> Tensor:
     # In float64 the order in which a GPU adds does not change the result.
-    exact = _exact(points)
+    exact = exact_dtype(points.device)
     sums = torch.zeros(k, points.shape[1], dtype=exact, device=points.device)
     sums.index_add_(0, clusters, points.to(exact))
     return (sums / clusters.bincount(minlength=k)[:, None]).to(points.dtype)
-
-
-def _exact(points: Tensor) -> torch.dtype:
-    return torch.float32 if points.device.type == "mps" else torch.float64  # Apple's GPUs have no float64

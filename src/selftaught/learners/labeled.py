@@ -12,7 +12,6 @@ from selftaught.recipes import Settings
 class LabeledLearner(Learner):
     """A method that learns from the classes of images, in batches balanced over them."""
 
-    batch_head = "f"
     labeled = True
     groups_images = True
 

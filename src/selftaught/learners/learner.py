@@ -29,13 +29,13 @@ class Learner(nn.Module, ABC):
     network: EmbeddingNetwork
     """The network that is trained; its head "f" is the embedding of the finished model."""
 
-    batch_head: str
+    batch_head: str = "f"
     """The head whose embeddings of all training images :meth:`batches` is given."""
 
     more_views: tuple[View, ...] = ()
     """Views of all training images that :meth:`batches` uses besides the whole, squashed one."""
 
-    loss_names: tuple[str, ...]
+    loss_names: tuple[str, ...] = ("loss",)
     """The names of what :meth:`loss` returns; the first is the one to minimize."""
 
     groups_images: bool = False

@@ -47,8 +47,6 @@ class _MeanShift(Learner):
     The embedding is a projector's output; the predictor takes it before it is normalized.
     """
 
-    batch_head = "f"
-    loss_names = ("loss",)
     head = "projector"
 
     def __init__(self, encoder: Encoder, settings: TargetSettings, images: int) -> None:

@@ -40,9 +40,7 @@ class MoCo(Learner):
     paper's 9600 keys on CUB and Cars.
     """
 
-    batch_head = "f"
     settings_class = QueueSettings
-    loss_names = ("loss",)
     head = "mlp"
 
     def __init__(self, encoder: Encoder, settings: QueueSettings, images: int) -> None:

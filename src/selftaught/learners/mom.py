@@ -87,7 +87,6 @@ class MOM(Learner):
 
     batch_head = "pooled"
     settings_class = MOMSettings
-    loss_names = ("loss",)
     groups_images = True
 
     def __init__(self, encoder: Encoder, settings: MOMSettings, images: int) -> None:

@@ -55,9 +55,6 @@ class NCE(Learner):
     small.) After each step, the slots of its images move halfway to the mean of their two views.
     """
 
-    batch_head = "f"
-    loss_names = ("loss",)
-
     def __init__(self, encoder: Encoder, settings: Settings, images: int) -> None:
         super().__init__(encoder, settings, images)
         self.noise = max(1, min(NOISE, images - 1))

@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from torch import Tensor
 
-from selftaught.errors import UsageError, printable, unknown
+from selftaught.errors import UsageError, one_line, printable, unknown
 from selftaught.learners.abe import ABE
 from selftaught.learners.abier import ABIER
 from selftaught.learners.clustering import ClusterSettings
@@ -150,7 +150,7 @@ def _load(point: EntryPoint) -> MethodInfo:
     try:
         found = point.load()
     except Exception as error:  # another package's code may raise anything
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        reason = one_line(f"{type(error).__name__}: {error}")
         raise UsageError(f"the method {point.name!r}, {point.value}, cannot be loaded: {reason}") from None
     _check_class(found, f"the method {point.name!r}, {point.value},")
     return MethodInfo(point.name, found)

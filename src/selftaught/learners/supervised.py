@@ -34,7 +34,6 @@ class Supervised(LabeledLearner):
     """
 
     settings_class = SupervisedSettings
-    loss_names = ("loss",)
 
     def __init__(self, encoder: Encoder, settings: SupervisedSettings, classes: Tensor) -> None:
         super().__init__(encoder, settings, classes)

@@ -55,7 +55,6 @@ class UDMLSS(Learner):
     Where only heads learn there are no images to rotate, so the second task is left out.
     """
 
-    batch_head = "f"
     settings_class = UDMLSettings
     loss_names = ("loss", "metric", "rotation")
     groups_images = True

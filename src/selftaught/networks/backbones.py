@@ -12,7 +12,7 @@ import torch
 from timm.data.config import resolve_model_data_config
 from torch import Tensor, nn
 
-from selftaught.errors import SelftaughtError, UsageError, near_names, printable, suggest
+from selftaught.errors import SelftaughtError, UsageError, near_names, one_line, printable, suggest
 from selftaught.networks.attention_ensemble import ENSEMBLE, attention_ensemble
 from selftaught.networks.bn_inception import BNInception, squeezed
 from selftaught.networks.factory import call_factory, is_factory
@@ -202,9 +202,8 @@ def _pretrained_timm(name: str) -> Backbone:
         huggingface_hub.constants.HF_HUB_OFFLINE = offline or not online
         return _timm(wanted, True, "pretrained weights from the model hub")
     except (OSError, RuntimeError, ValueError) as error:
-        problem = f"the weights of {wanted!r} could not be fetched from the model hub" + (
-            f" ({' '.join(str(error).split())[:150]})" if online else ", which cannot be reached"
-        )
+        why = f" ({one_line(error, 150)})" if online else ", which cannot be reached"
+        problem = f"the weights of {wanted!r} could not be fetched from the model hub{why}"
     finally:
         huggingface_hub.constants.HF_HUB_OFFLINE = offline
     file = offline_weights()

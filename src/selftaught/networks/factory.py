@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from selftaught.errors import UsageError, printable
+from selftaught.errors import UsageError, one_line, printable
 from selftaught.networks.model import Encoder
 from selftaught.networks.preprocessing import Preprocessing
 
@@ -51,5 +51,5 @@ def _try(problem: str, name: str, work: Any) -> Any:
     try:
         return work()
     except Exception as error:  # a user's code may raise anything
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        reason = one_line(f"{type(error).__name__}: {error}")
         raise UsageError(f"the backbone {name!r} cannot be built: {problem} ({printable(reason)})") from None

@@ -27,8 +27,6 @@ class TimmForm:
     """timm's name of the last layer, which gives the embedding; without a head there is no such layer."""
     dim: int
     state: dict[str, Tensor]
-    difference: float
-    """The difference from the network's own vectors, for the same pixels."""
 
 
 def timm_form(network: EmbeddingNetwork, name: str) -> TimmForm | str:
@@ -58,7 +56,7 @@ def timm_form(network: EmbeddingNetwork, name: str) -> TimmForm | str:
     difference, length = _compare(network, model.eval())
     if not difference <= TOLERANCE * length:
         return f"timm's {architecture} does more between pooling and its last layer"
-    return TimmForm(architecture, model_args, classifier, dim, state, difference)
+    return TimmForm(architecture, model_args, classifier, dim, state)
 
 
 def own_names(state: dict[str, Tensor], network: EmbeddingNetwork) -> dict[str, Tensor]:

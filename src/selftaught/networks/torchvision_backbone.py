@@ -14,7 +14,7 @@ import torch
 import torchvision.models as zoo
 from torch import Tensor, nn
 
-from selftaught.errors import SelftaughtError
+from selftaught.errors import SelftaughtError, one_line
 from selftaught.networks.preprocessing import Preprocessing
 from selftaught.networks.weights import answers, tensors_in
 
@@ -90,7 +90,7 @@ def fetch(name: str) -> dict[str, Tensor]:
         with contextlib.redirect_stdout(sys.stderr):  # torch hub prints a line about the download
             return tensors_in(weights.get_state_dict(progress=True, check_hash=True, weights_only=True))
     except Exception as error:  # errors of the network, the disk, or a damaged file
-        raise SelftaughtError(f"{problem} ({' '.join(str(error).split())[:150]}): {ways}") from None
+        raise SelftaughtError(f"{problem} ({one_line(error, 150)}): {ways}") from None
 
 
 def renamed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -45,16 +45,11 @@ def comparison(query: Find, rows: Mapping[str, Sequence[Find]]) -> str:
         f'<div><h3>{escape(name)}</h3>\n<ol class="found">{"".join(map(_found, row))}</ol></div>'
         for name, row in rows.items()
     )
-    name = escape(query.name)
-    return f'<div class="query"><figure>{_photo(query.path, name)}<figcaption>{name}</figcaption></figure>{shown}</div>'
+    photo, name = thumbnail(query.path, query.name, SIDE), escape(query.name)
+    return f'<div class="query"><figure>{photo}<figcaption>{name}</figcaption></figure>{shown}</div>'
 
 
 def _found(one: Find) -> str:
-    name = escape(one.name)
+    photo, name = thumbnail(one.path, one.name, SIDE), escape(one.name)
     mark = f"<b>{MARKS[one.mark]}</b>" if one.mark else ""
-    return f'<li class="{one.mark or "plain"}" title="{name}">{_photo(one.path, name)}{mark}</li>'
-
-
-def _photo(path: str, name: str) -> str:
-    data, width, height = thumbnail(path, SIDE)
-    return f'<img src="data:image/jpeg;base64,{data}" alt="{name}" width="{width}" height="{height}">'
+    return f'<li class="{one.mark or "plain"}" title="{name}">{photo}{mark}</li>'

@@ -132,10 +132,15 @@ def _frame(axes: Axes, panel: Panel, last: float, least: float) -> None:
     high = min(101, high) if panel.percent else high
     axes.set_ylim(0 if panel.from_zero else low, high)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(5))
-    if panel.percent:
-        axes.yaxis.set_major_formatter("{x:g} %")
     axes.set_xlabel("epoch", fontsize=8, color=FAINT)
+    style_axes(axes, panel.percent)
+
+
+def style_axes(axes: Axes, percent: bool) -> None:
+    """Give axes a quiet frame and grid; ``percent``: the vertical axis is in percent."""
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    if percent:
+        axes.yaxis.set_major_formatter("{x:g} %")
     axes.tick_params(labelsize=8, color=FAINT, labelcolor=INK)
     axes.grid(color="#eaeef2")
     axes.set_axisbelow(True)

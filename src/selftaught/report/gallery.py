@@ -10,9 +10,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from selftaught.data import open_image
-from selftaught.errors import ImageError
-from selftaught.report.page import paragraphs, write_document
+from selftaught.data import ImageFolder, open_image
+from selftaught.errors import ImageError, printable
+from selftaught.report.page import Section, write_page
 from selftaught.report.sheet import fit_image
 
 THUMBNAIL = 200
@@ -94,33 +94,25 @@ class PhotoGroup:
     name: str = ""
 
 
-@dataclass(frozen=True)
-class Chapter:
-    """A part of the page: a heading, text, ready HTML (a histogram), then groups."""
-
-    heading: str
-    text: str
-    html: str = ""
-    groups: Sequence[PhotoGroup] = ()
-    pairs: bool = False
-    """Whether groups stand side by side, for pairs."""
+def photo_of(images: ImageFolder, index: int, note: str = "", best: bool = False) -> Photo:
+    """An image of a folder, under its name there."""
+    return Photo(images.path(index), printable(images.files[index]), note, best)
 
 
 def write_gallery(
-    path: Path, title: str, lead: str, chapters: Sequence[Chapter], names: Sequence[Sequence[str]] | None = None
+    path: Path, title: str, lead: str, sections: Sequence[Section], names: Sequence[Sequence[str]] | None = None
 ) -> None:
     """Write a self-contained page of photos; with ``names``, a table with its header first, its user can name groups.
 
     A button then saves the table with these names as groups.csv. Photos that cannot be read are gray.
     """
-    parts = [f'<header class="lead">\n<h1>{escape(title)}</h1>\n{paragraphs(lead)}\n</header>']
+    top = ""
     if names is not None:
         content = json.dumps(names).replace("<", "\\u003c")
-        parts.append(f'<script type="application/json" id="table">{content}</script>')
         button = '<button id="save">Save the names as groups.csv</button>'
-        parts.append(f'<div class="bar">{button}<span id="told" role="status"></span></div>')
-    parts += [_chapter(chapter) for chapter in chapters]
-    write_document(path, title, "\n".join(parts), style=STYLE, script=NAMING if names is not None else "")
+        top = f'<script type="application/json" id="table">{content}</script>\n'
+        top += f'<div class="bar">{button}<span id="told" role="status"></span></div>'
+    write_page(path, title, lead, sections, style=STYLE, top=top, script=NAMING if names is not None else "")
 
 
 def histogram(distances: Sequence[float], made: Sequence[float], threshold: float | None) -> str:
@@ -159,15 +151,14 @@ def histogram(distances: Sequence[float], made: Sequence[float], threshold: floa
     )
 
 
-def _chapter(chapter: Chapter) -> str:
-    groups = [photo_group(group) for group in chapter.groups]
-    inside = f'<div class="pairs">{"".join(groups)}</div>' if chapter.pairs else "\n".join(groups)
-    parts = [f"<section>\n<h2>{escape(chapter.heading)}</h2>", paragraphs(chapter.text), chapter.html, inside]
-    return "\n".join([*filter(None, parts), "</section>"])
+def photo_groups(groups: Sequence[PhotoGroup], pairs: bool = False) -> str:
+    """Groups as HTML, one below the other; ``pairs``: side by side."""
+    shown = [_group(group) for group in groups]
+    return f'<div class="pairs">{"".join(shown)}</div>' if pairs else "\n".join(shown)
 
 
-def photo_group(group: PhotoGroup) -> str:
-    """A group as HTML: its heading, its photos, a field for its name if it can be named."""
+def _group(group: PhotoGroup) -> str:
+    """A group: its heading, its photos, a field for its name if it can be named."""
     photos = "".join(_photo(photo) for photo in group.photos)
     more = f"<p>and {group.more} more</p>" if group.more else ""
     field = ""
@@ -178,15 +169,13 @@ def photo_group(group: PhotoGroup) -> str:
 
 
 def _photo(photo: Photo) -> str:
-    data, width, height = thumbnail(photo.path)
-    name = escape(photo.name)
-    picture = f'<img src="data:image/jpeg;base64,{data}" alt="{name}" width="{width}" height="{height}" loading="lazy">'
+    name, picture = escape(photo.name), thumbnail(photo.path, photo.name)
     kind, mark = (' class="best"', "<b>best</b> · ") if photo.best else ("", "")
     return f'<li{kind}>{picture}<span class="name" title="{name}">{name}</span>{mark}{escape(photo.note)}</li>'
 
 
-def thumbnail(path: str | Path, height: int = THUMBNAIL) -> tuple[str, int, int]:
-    """A small JPEG in base64, its width and its height."""
+def thumbnail(path: str | Path, name: str, height: int = THUMBNAIL) -> str:
+    """A small picture of a photo as HTML, its data inside."""
     try:
         picture = open_image(path, least=height)
         picture.thumbnail((3 * height // 2, height), Image.Resampling.LANCZOS)
@@ -194,4 +183,6 @@ def thumbnail(path: str | Path, height: int = THUMBNAIL) -> tuple[str, int, int]
         picture = fit_image(Path(path), height)
     content = io.BytesIO()
     picture.save(content, "JPEG", quality=80)
-    return base64.b64encode(content.getvalue()).decode(), *picture.size
+    data, (width, height) = base64.b64encode(content.getvalue()).decode(), picture.size
+    size = f'width="{width}" height="{height}"'
+    return f'<img src="data:image/jpeg;base64,{data}" alt="{escape(name)}" {size} loading="lazy">'

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from selftaught.data import open_image, to_rgb
+from selftaught.data import to_rgb
 from selftaught.files import write_atomically
 
 STYLE = """
@@ -45,20 +45,20 @@ NUMBER = re.compile(r"[-+−]?\d[\d.,]*\s*(%|[a-zA-Zµ×]{1,3})?(\s*±\s*[\d.,]+
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: text (blank lines separate paragraphs), an image, a table with its header first, HTML."""
+    """A part of the page: text (blank lines separate paragraphs), a table with its header first, HTML."""
 
     heading: str
     text: str
-    image: Path | Image.Image | None = None
     table: Sequence[Sequence[str]] | None = None
     html: str = ""
 
 
-def write_page(path: Path, title: str, lead: str, sections: Sequence[Section], style: str = "") -> None:
-    """Write a self-contained page: images and style inside, no script, nothing loaded from elsewhere.
+def write_page(
+    path: Path, title: str, lead: str, sections: Sequence[Section], *, style: str = "", top: str = "", script: str = ""
+) -> None:
+    """Write a self-contained page: images are data, only ``script`` may run, and nothing is fetched.
 
-    Raises:
-        ImageError: if the image of a section cannot be read.
+    ``top``: HTML before the first section.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -66,12 +66,6 @@ def write_page(path: Path, title: str, lead: str, sections: Sequence[Section], s
         ...     scores = Section("Scores", "On held-out classes.", table=[["Recall@1", "MAP@R"], ["64.6 %", "29.8 %"]])
         ...     write_page(Path(folder, "report.html"), "Birds", "What 40 epochs taught.", [scores])
     """
-    header = f'<header class="lead">\n<h1>{escape(title)}</h1>\n{paragraphs(lead)}\n</header>'
-    write_document(path, title, "\n".join([header, *(_section(section) for section in sections)]), style=style)
-
-
-def write_document(path: Path, title: str, body: str, *, style: str = "", script: str = "") -> None:
-    """Write HTML as a complete page: images are data, only ``script`` may run, and nothing is fetched."""
     allowed = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     if script:
         digest = base64.b64encode(hashlib.sha256(f"\n{script}\n".encode()).digest()).decode()
@@ -82,7 +76,9 @@ def write_document(path: Path, title: str, body: str, *, style: str = "", script
         # Browsers then refuse to fetch anything, whatever the text contains.
         f'<meta http-equiv="Content-Security-Policy" content="{allowed}">',
         f"<title>{escape(title)}</title>\n<style>\n{STYLE}{style}\n</style>\n</head>\n<body>\n<main>",
-        body,
+        f'<header class="lead">\n<h1>{escape(title)}</h1>\n{_paragraphs(lead)}\n</header>',
+        *([top] if top else []),
+        *map(_section, sections),
         "</main>",
         *([f"<script>\n{script}\n</script>"] if script else []),
         "</body>\n</html>\n",
@@ -92,22 +88,18 @@ def write_document(path: Path, title: str, body: str, *, style: str = "", script
 
 
 def _section(section: Section) -> str:
-    parts = [f"<section>\n<h2>{escape(section.heading)}</h2>", paragraphs(section.text)]
-    if section.image is not None:
-        parts.append(picture(section.image, section.heading))
-    if section.table:
-        parts.append(_table(section.table))
-    parts.append(section.html)
+    table = _table(section.table) if section.table else ""
+    parts = [f"<section>\n<h2>{escape(section.heading)}</h2>", _paragraphs(section.text), table, section.html]
     return "\n".join([*filter(None, parts), "</section>"])
 
 
-def paragraphs(text: str) -> str:
+def _paragraphs(text: str) -> str:
     return "\n".join(f"<p>{escape(part.strip())}</p>" for part in re.split(r"\n\s*\n", text) if part.strip())
 
 
-def picture(image: Path | Image.Image, description: str) -> str:
+def picture(image: Image.Image, description: str) -> str:
     """A picture as a figure, its data inside."""
-    drawn = open_image(image) if isinstance(image, Path) else to_rgb(image)
+    drawn = to_rgb(image)
     png, jpeg = io.BytesIO(), io.BytesIO()
     drawn.save(png, "PNG", optimize=True)
     drawn.save(jpeg, "JPEG", quality=90, subsampling=0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from selftaught.report.sheet import INK, Tile, contact_sheet
+from selftaught.report.sheet import INK, Tile, above, beside, contact_sheet
 from selftaught.report.text import drawable, font
 
 COLUMNS, TILE = 5, 160
@@ -31,13 +31,7 @@ def search_sheet(found: Sequence[tuple[Path, Sequence[Neighbor]]]) -> Image.Imag
         >>> near = Neighbor(Path("near.jpg"), 0.25, 0.97)
         >>> sheet = search_sheet([(Path("query.jpg"), [near])])
     """
-    blocks = [_block(query, neighbors) for query, neighbors in found]
-    sheet = Image.new("RGB", (max(block.width for block in blocks), sum(block.height for block in blocks)), "white")
-    top = 0
-    for block in blocks:
-        sheet.paste(block, (0, top))
-        top += block.height
-    return sheet
+    return above([_block(query, neighbors) for query, neighbors in found])
 
 
 def rate(closer_than: float | None) -> str:
@@ -54,22 +48,17 @@ def rate(closer_than: float | None) -> str:
 def _block(query: Path, neighbors: Sequence[Neighbor]) -> Image.Image:
     tiles = [Tile(near.path, f"{rank} · {near.distance:.3f}") for rank, near in enumerate(neighbors, 1)]
     rows = [tiles[start : start + COLUMNS] for start in range(0, len(tiles), COLUMNS)]
-    left, right = contact_sheet([[Tile(query, "query", "query")]], tile=TILE), contact_sheet(rows, tile=TILE)
+    pictures = beside([contact_sheet([[Tile(query, "query", "query")]], tile=TILE), contact_sheet(rows, tile=TILE)])
     lines = [("query", "", str(query))]
     lines += [
         (f"{n} · {near.distance:.4f}", rate(near.closer_than), str(near.path)) for n, near in enumerate(neighbors, 1)
     ]
     face, margin, step = font(LINE), TILE // 10, round(1.5 * LINE)
     starts = (margin, margin + 6 * LINE, margin + 24 * LINE)
-    pictures = max(left.height, right.height)
-    width = max(
-        left.width + right.width, *(starts[2] + int(face.getlength(drawable(line[2]))) + margin for line in lines)
-    )
-    block = Image.new("RGB", (width, pictures + step * len(lines) + 2 * margin), "white")
-    block.paste(left, (0, 0))
-    block.paste(right, (left.width, 0))
-    draw = ImageDraw.Draw(block)
+    width = max(pictures.width, *(starts[2] + int(face.getlength(drawable(line[2]))) + margin for line in lines))
+    names = Image.new("RGB", (width, step * len(lines) + 2 * margin), "white")
+    draw = ImageDraw.Draw(names)
     for number, line in enumerate(lines):
         for start, text in zip(starts, line, strict=True):
-            draw.text((start, pictures + number * step), drawable(text), INK, face)
-    return block
+            draw.text((start, number * step), drawable(text), INK, face)
+    return above([pictures, names])

@@ -127,3 +127,24 @@ def _badge(frame: Frame, side: int) -> Image.Image:
         points = [(x * large, y * large) for x, y in stroke]
         draw.line(points, "white", large // 9, joint="curve")
     return badge.resize((side, side), Image.Resampling.LANCZOS)
+
+
+def beside(pictures: Sequence[Image.Image], gap: int = 0) -> Image.Image:
+    """Pictures in a row on white, aligned at the top."""
+    width = sum(picture.width for picture in pictures) + gap * (len(pictures) - 1)
+    whole = Image.new("RGB", (width, max(picture.height for picture in pictures)), "white")
+    left = 0
+    for picture in pictures:
+        whole.paste(picture, (left, 0))
+        left += picture.width + gap
+    return whole
+
+
+def above(pictures: Sequence[Image.Image]) -> Image.Image:
+    """Pictures in a column on white, aligned at the left."""
+    whole = Image.new("RGB", (max(p.width for p in pictures), sum(p.height for p in pictures)), "white")
+    top = 0
+    for picture in pictures:
+        whole.paste(picture, (0, top))
+        top += picture.height
+    return whole

@@ -21,7 +21,7 @@ from selftaught.reproduce.text import markdown
 JSON, MARKDOWN = "results.json", "results.md"
 
 
-def write_results(request: Request, jobs: Sequence[Job], device: str) -> None:
+def write_results(request: Request, jobs: Sequence[Job]) -> None:
     """Write results.json and results.md into the output folder, each whole or not at all."""
     cells = collect(request)
     incomplete = incomplete_data(jobs, request.data)
@@ -30,7 +30,7 @@ def write_results(request: Request, jobs: Sequence[Job], device: str) -> None:
         "title": request.table.title,
         "command": command(request),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "device": device_name(device),
+        "device": device_name(request.device),
         "versions": versions(),
         "seeds": request.seeds,
         "epochs": epochs(request),

@@ -36,7 +36,7 @@ def run_jobs(request: Request, jobs: Sequence[Job], estimator: Estimator, report
         for job in jobs:
             if status(job.folder) == "finished":  # a kill may have come before this
                 drop_checkpoints(job.folder)
-        write_results(request, jobs, request.device)
+        write_results(request, jobs)
         waiting = [job for job in jobs if job.open]
         for number, job in enumerate(waiting):
             seconds = [estimator.seconds(other) for other in waiting[number:]]
@@ -45,7 +45,7 @@ def run_jobs(request: Request, jobs: Sequence[Job], estimator: Estimator, report
                 f"with all that follow about {duration(sum(seconds))}"
             )
             _attempt(job, request, reporter)
-            write_results(request, jobs, request.device)
+            write_results(request, jobs)
     except (Interrupted, KeyboardInterrupt):
         raise Interrupted(f"stopped; what is done is kept, go on with: {command(request)}") from None
     return sum(note["status"] == "failed" for note in map(job_note, jobs))

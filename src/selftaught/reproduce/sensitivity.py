@@ -4,10 +4,9 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from selftaught.files import write_atomically
-from selftaught.report import FAINT, INK, LINE_COLORS
+from selftaught.report import FAINT, INK, LINE_COLORS, style_axes
 from selftaught.reproduce.analysis import DEFAULT_K, DEFAULT_SIGMA, KS, SIGMAS
 from selftaught.reproduce.cells import Cells
 from selftaught.reproduce.table import Table
@@ -66,15 +65,4 @@ def _frame(axes: Axes, values: tuple[float, ...], symbol: str) -> None:
     axes.set_xlim(0, max(values) * 1.03)
     axes.set_xticks(values, [f"{value:g}" for value in values])
     axes.set_xlabel(symbol, fontsize=8, color=FAINT)
-    style_percent(axes)
-
-
-def style_percent(axes: Axes) -> None:
-    """Give axes a quiet frame and grid, with percent on the vertical axis."""
-    axes.yaxis.set_major_locator(MaxNLocator(5))
-    axes.yaxis.set_major_formatter("{x:g} %")
-    axes.tick_params(labelsize=8, color=FAINT, labelcolor=INK)
-    axes.grid(color="#eaeef2")
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(FAINT)
+    style_axes(axes, percent=True)

@@ -6,9 +6,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from selftaught.files import write_atomically
-from selftaught.report import INK, LINE_COLORS
+from selftaught.report import INK, LINE_COLORS, style_axes
 from selftaught.reproduce.cells import Cells
-from selftaught.reproduce.sensitivity import style_percent
 from selftaught.reproduce.table import FOLDER, Row, Table, Uses
 
 PICTURE = "shares.png"
@@ -59,7 +58,7 @@ def write_shares(cells: Cells, dataset: str, out: Path) -> None:
     axes.set_title(SHARES.title, loc="left", fontsize=10, fontweight="bold", color=INK, pad=9)
     axes.set_xticks((0, *PERCENT, 100))
     axes.xaxis.set_major_formatter("{x:g} %")
-    style_percent(axes)
+    style_axes(axes, percent=True)
     if axes.lines:
         axes.legend(frameon=False, fontsize=8, labelcolor=INK, loc="lower right")
     write_atomically(out / PICTURE, lambda file: figure.savefig(file, format="png"))

@@ -8,7 +8,7 @@ from selftaught.retrieval.approximate import (
     recall_against_exact,
 )
 from selftaught.retrieval.clusters import Centers, find_centers, find_groups
-from selftaught.retrieval.density import estimate_photos_per_thing, neighbor_spacing
+from selftaught.retrieval.density import estimate_photos_per_thing
 from selftaught.retrieval.groups import Neighbors, Pairs, connect, diameter, find_neighbors, members
 from selftaught.retrieval.metrics import Scores, map_at_r, r_precision, recall_at_k, score
 from selftaught.retrieval.neighbors import full_precision, nearest
@@ -34,7 +34,6 @@ __all__ = [
     "map_at_r",
     "members",
     "nearest",
-    "neighbor_spacing",
     "propose_threshold",
     "r_precision",
     "recall_against_exact",

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from selftaught.retrieval.approximate import Search
 from selftaught.retrieval.neighbors import nearest
 
 NEIGHBORS = 20
@@ -72,12 +71,12 @@ class Neighbors:
         return Pairs(keys // n, keys % n, length)
 
 
-def find_neighbors(vectors: Tensor, k: int = NEIGHBORS, search: Search = nearest) -> Neighbors:
+def find_neighbors(vectors: Tensor, k: int = NEIGHBORS) -> Neighbors:
     """The k nearest other rows of each row; all of them if there are fewer."""
     rows = torch.arange(len(vectors), device=vectors.device)
     if len(rows) < 2:
         return Neighbors(torch.empty(len(rows), 0), torch.empty(len(rows), 0, dtype=torch.long))
-    distances, indices = search(vectors, vectors, min(k, len(rows) - 1), exclude=rows)
+    distances, indices = nearest(vectors, vectors, min(k, len(rows) - 1), exclude=rows)
     return Neighbors(distances.cpu(), indices.cpu())
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from selftaught.devices import exact_dtype
 from selftaught.retrieval.neighbors import block_bytes_of, ranked
 
 
@@ -31,10 +32,57 @@ def score(
     labels: Tensor | Sequence[int],
     ks: Iterable[int] = (1, 2, 4, 8),
     *,
+    with_r: bool = True,
     block_bytes: int | None = None,
 ) -> Scores:
-    """All retrieval metrics in one pass over blocks of queries; ``block_bytes`` as in :func:`nearest`."""
-    return _score(embeddings, labels, tuple(ks), with_r=True, block_bytes=block_bytes)
+    """All retrieval metrics in one pass over blocks of queries; ``block_bytes`` as in :func:`nearest`.
+
+    Without ``with_r``, only the recalls, which take fewer neighbors; the other scores are 0.
+    """
+    ks = tuple(ks)
+    embeddings = torch.as_tensor(embeddings)
+    labels = torch.as_tensor(labels, device=embeddings.device)
+    if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
+        raise ValueError(
+            f"embeddings must be n×d and labels n, but they are {tuple(embeddings.shape)} and {tuple(labels.shape)}"
+        )
+    if any(k < 1 for k in ks):
+        raise ValueError(f"every k must be at least 1, but ks = {ks}")
+    block_bytes = block_bytes_of(embeddings.device) if block_bytes is None else block_bytes
+    at_once = max(1, block_bytes // max(1, 4 * embeddings.shape[1]))
+    if not all(bool(torch.isfinite(part).all()) for part in embeddings.split(at_once)):
+        raise ValueError("the embeddings hold values that are no numbers")
+    _, classes, sizes = torch.unique(labels, return_inverse=True, return_counts=True)
+    others = sizes[classes] - 1
+    queries = others.nonzero()[:, 0]
+    if not len(queries):
+        raise ValueError("no class has two images, so there is nothing to retrieve")
+    depth = min(len(labels) - 1, max([int(others.max()) if with_r else 1, *ks]))
+    ranks = torch.arange(1, depth + 1, device=labels.device)
+    hits = torch.zeros(depth, dtype=torch.long, device=labels.device)
+    exact = exact_dtype(labels.device)
+    precision, average = torch.zeros(2, dtype=exact, device=labels.device)
+    # A neighbor takes ten times the memory of a score, so blocks of deep rankings must be smaller.
+    block_bytes //= 1 + 10 * depth // len(labels)
+    for some in queries.split(at_once):  # not at once: that would copy all embeddings
+        for start, indices in ranked(embeddings[some], embeddings, depth, exclude=some, block_bytes=block_bytes):
+            asked = some[start : start + len(indices)]
+            right = classes[indices] == classes[asked, None]
+            hits += (right.cumsum(1) > 0).sum(0)
+            if with_r:
+                r = others[asked, None]
+                found = (right & (ranks <= r)).to(exact)
+                precision += (found.sum(1) / r[:, 0]).sum()
+                average += ((found * found.cumsum(1) / ranks).sum(1) / r[:, 0]).sum()
+    n = len(queries)
+    recall = (hits.cpu().double() / n).tolist()
+    return Scores(
+        recall={k: recall[min(k, depth) - 1] for k in ks},
+        map_at_r=average.item() / n,
+        r_precision=precision.item() / n,
+        queries=n,
+        excluded=len(labels) - n,
+    )
 
 
 def recall_at_k(
@@ -53,7 +101,7 @@ def recall_at_k(
         >>> recall_at_k(torch.tensor([[0.0], [1.0], [1.5], [9.0]]), [0, 0, 1, 1], ks=(1, 2))
         {1: 0.5, 2: 0.75}
     """
-    return _score(embeddings, labels, tuple(ks), with_r=False).recall
+    return score(embeddings, labels, ks, with_r=False).recall
 
 
 def map_at_r(embeddings: Tensor, labels: Tensor | Sequence[int]) -> float:
@@ -84,56 +132,3 @@ def r_precision(embeddings: Tensor, labels: Tensor | Sequence[int]) -> float:
         0.5
     """
     return score(embeddings, labels, ()).r_precision
-
-
-def _score(
-    embeddings: Tensor,
-    labels: Tensor | Sequence[int],
-    ks: tuple[int, ...],
-    *,
-    with_r: bool,
-    block_bytes: int | None = None,
-) -> Scores:
-    embeddings = torch.as_tensor(embeddings)
-    labels = torch.as_tensor(labels, device=embeddings.device)
-    if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
-        raise ValueError(
-            f"embeddings must be n×d and labels n, but they are {tuple(embeddings.shape)} and {tuple(labels.shape)}"
-        )
-    if any(k < 1 for k in ks):
-        raise ValueError(f"every k must be at least 1, but ks = {ks}")
-    block_bytes = block_bytes_of(embeddings.device) if block_bytes is None else block_bytes
-    at_once = max(1, block_bytes // max(1, 4 * embeddings.shape[1]))
-    if not all(bool(torch.isfinite(part).all()) for part in embeddings.split(at_once)):
-        raise ValueError("the embeddings hold values that are no numbers")
-    _, classes, sizes = torch.unique(labels, return_inverse=True, return_counts=True)
-    others = sizes[classes] - 1
-    queries = others.nonzero()[:, 0]
-    if not len(queries):
-        raise ValueError("no class has two images, so there is nothing to retrieve")
-    depth = min(len(labels) - 1, max([int(others.max()) if with_r else 1, *ks]))
-    ranks = torch.arange(1, depth + 1, device=labels.device)
-    hits = torch.zeros(depth, dtype=torch.long, device=labels.device)
-    exact = torch.float32 if labels.device.type == "mps" else torch.float64  # Apple's GPUs have no float64
-    precision, average = torch.zeros(2, dtype=exact, device=labels.device)
-    # A neighbor takes ten times the memory of a score, so blocks of deep rankings must be smaller.
-    block_bytes //= 1 + 10 * depth // len(labels)
-    for some in queries.split(at_once):  # not at once: that would copy all embeddings
-        for start, indices in ranked(embeddings[some], embeddings, depth, exclude=some, block_bytes=block_bytes):
-            asked = some[start : start + len(indices)]
-            right = classes[indices] == classes[asked, None]
-            hits += (right.cumsum(1) > 0).sum(0)
-            if with_r:
-                r = others[asked, None]
-                found = (right & (ranks <= r)).to(exact)
-                precision += (found.sum(1) / r[:, 0]).sum()
-                average += ((found * found.cumsum(1) / ranks).sum(1) / r[:, 0]).sum()
-    n = len(queries)
-    recall = (hits.cpu().double() / n).tolist()
-    return Scores(
-        recall={k: recall[min(k, depth) - 1] for k in ks},
-        map_at_r=average.item() / n,
-        r_precision=precision.item() / n,
-        queries=n,
-        excluded=len(labels) - n,
-    )

@@ -1,6 +1,5 @@
 """Facts, scores and verdict of a training, from its run folder."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +9,9 @@ from selftaught.console import duration
 from selftaught.data import ImageFolder
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, printable
-from selftaught.files import read_file
+from selftaught.files import read_json_lines
 from selftaught.report import chance
-from selftaught.run_folder import METRICS, SKIPPED, START, TIMING, TRAINED, RunRecord, read_models, read_record
+from selftaught.run_folder import METRICS, START, TIMING, TRAINED, RunRecord, read_models, read_record, read_skipped
 from selftaught.training import SLACK, give_verdict, list_images
 
 Row = Mapping[str, float]
@@ -59,7 +58,7 @@ def read_course(run: Path) -> Course:
         start[0] if start else {},
         _rows(run / METRICS),
         sum(row.get("seconds", 0.0) for row in _rows(run / TIMING)),
-        max(0, len(_lines(run / SKIPPED)) - 1),
+        len(read_skipped(run)),
         read_models(run),
         *_list(record),
     )
@@ -161,18 +160,5 @@ def _cell(course: Course, name: str, value: float) -> str:
 
 
 def _rows(file: Path) -> list[dict[str, float]]:
-    rows = []
-    for line in _lines(file):
-        try:
-            row = json.loads(line)
-            rows.append({name: float(value) for name, value in row.items() if isinstance(value, int | float)})
-        except (ValueError, AttributeError, RecursionError):
-            break
-    return rows
-
-
-def _lines(file: Path) -> list[str]:
-    try:
-        return read_file(file).decode("utf-8", "replace").splitlines()
-    except SelftaughtError:
-        return []
+    rows = read_json_lines(file)
+    return [{name: float(value) for name, value in row.items() if isinstance(value, int | float)} for row in rows]

@@ -19,14 +19,14 @@ from selftaught.report import (
     GALLERY_STYLE,
     LATE,
     Find,
-    Photo,
     PhotoGroup,
     Section,
     comparison,
     draw_charts,
     draw_image_map,
     neighbor_map,
-    photo_group,
+    photo_groups,
+    photo_of,
     picture,
     principal_map,
     write_page,
@@ -195,12 +195,9 @@ def _copies(course: Course, looks: Looks, reporter: Reporter) -> Section:
     groups = []
     for number, group in enumerate(found.groups[:SHOWN_GROUPS], 1):
         copies = group.copies[:SHOWN_COPIES]
-        photos = [
-            Photo(looks.images.path(c.index), printable(looks.images.files[c.index]), c.kind, c.kind == "best")
-            for c in copies
-        ]
-        groups.append(photo_group(PhotoGroup(f"Group {number}", photos, more=len(group.copies) - len(copies))))
-    return Section("Duplicates", " ".join(told), html="\n".join(groups))
+        photos = [photo_of(looks.images, copy.index, copy.kind, copy.kind == "best") for copy in copies]
+        groups.append(PhotoGroup(f"Group {number}", photos, more=len(group.copies) - len(copies)))
+    return Section("Duplicates", " ".join(told), html=photo_groups(groups))
 
 
 def _commands(course: Course, images: str | None) -> str:

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from selftaught.files import read_json_lines
+
 SCORES = ("recall@1", "recall@2", "recall@4", "recall@8", "r_precision", "map@r")
 SIGNALS = ("effective_rank", "view_agreement")
 
@@ -17,7 +19,7 @@ def add_history(description: dict[str, Any], run: Path) -> dict[str, Any]:
 def read_history(run: Path) -> dict[str, Any]:
     """The sources of a run's images, and its numbers before and after training, as far as they exist."""
     record = _read(run / "settings.json")
-    rows = _lines(run / "metrics.jsonl")
+    rows = read_json_lines(run / "metrics.jsonl")
     history: dict[str, Any] = {
         "images": [Path(str(record[name])).name for name in ("images", "labeled", "unlabeled") if record.get(name)],
         "measured_on": Path(str(record["eval"])).name if record.get("eval") else None,
@@ -63,14 +65,6 @@ def _floors(models: dict[str, Any]) -> dict[str, float]:
 
 def _numbers(row: dict[str, Any]) -> dict[str, float]:
     return {name: float(row[name]) for name in (*SCORES, *SIGNALS) if isinstance(row.get(name), int | float)}
-
-
-def _lines(file: Path) -> list[dict[str, Any]]:
-    try:
-        rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
-    except (OSError, ValueError):
-        return []
-    return [row for row in rows if isinstance(row, dict)]
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, RepositoryNotFoundError
 
-from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.errors import SelftaughtError, UsageError, one_line, printable
 from selftaught.model_files import DESCRIPTION, WEIGHTS
 from selftaught.networks import hub_reachable
 
@@ -39,7 +39,7 @@ def download(repository: str) -> Path:
             f"check the spelling, or {LOGIN}"
         ) from None
     except (OSError, ValueError, HfHubHTTPError) as error:
-        why = "the model hub cannot be reached" if offline else _line(error)
+        why = "the model hub cannot be reached" if offline else one_line(error)
         raise SelftaughtError(
             f"there is no run {printable(repository)}, and no model of that name could be fetched: {why}"
         ) from None
@@ -63,9 +63,5 @@ def upload(write: Callable[[Path], object], repository: str, private: bool = Tru
         except LocalTokenNotFoundError:
             raise UsageError(f"{repository} was not uploaded, because you are not logged in: {LOGIN}") from None
         except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
-            raise SelftaughtError(f"{repository} was not uploaded: {_line(error)} ({LOGIN})") from None
+            raise SelftaughtError(f"{repository} was not uploaded: {one_line(error)} ({LOGIN})") from None
     return str(made)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

@@ -1,6 +1,6 @@
 """One training loop for every method, with checkpoints and signals that need no labels."""
 
-from selftaught.training.automatic import resolve, time_per_image
+from selftaught.training.automatic import choose_epochs, measure_pace, resolve
 from selftaught.training.images import list_images
 from selftaught.training.logbook import SIGNALS
 from selftaught.training.model import SLACK, give_verdict
@@ -12,12 +12,13 @@ __all__ = [
     "SIGNALS",
     "SLACK",
     "Snapshot",
+    "choose_epochs",
     "give_verdict",
     "kept",
     "list_images",
     "load_snapshot",
     "load_unfinished",
+    "measure_pace",
     "resolve",
-    "time_per_image",
     "train",
 ]

@@ -1,6 +1,5 @@
 """From a run's record to the parts that the loop works with."""
 
-import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,8 +11,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from selftaught.console import Interrupts, Reporter
-from selftaught.data import CachedReader, DecodedCache, FileReader, ImageFolder, ImageReader, Views
+from selftaught.data import CachedReader, DecodedCache, FileReader, ImageFolder, ImageReader
 from selftaught.devices import choose_device
+from selftaught.encoding import views_in_training
 from selftaught.errors import UsageError, printable
 from selftaught.learners import Learner, build_learner, change_settings
 from selftaught.networks import (
@@ -35,7 +35,7 @@ from selftaught.training.frozen_backbone import FeatureReader
 from selftaught.training.images import RunImages, class_numbers
 from selftaught.training.logbook import Logbook
 from selftaught.training.optimizer import AdamP
-from selftaught.training.processes import RESUME, make_fabric
+from selftaught.training.processes import make_fabric, resume_command
 from selftaught.training.semi_supervised import Stage
 from selftaught.training.start import Start, begin_with, read_origin, read_start
 
@@ -55,7 +55,7 @@ class Context:
     @property
     def command(self) -> str:
         """The command that continues the run."""
-        return f"{RESUME} {shlex.quote(printable(self.run))}"
+        return resume_command(self.run)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def prepare(
     done = None if resumed and done is None else done or 0
     pace = None if done is None else measure_pace(Encoder(backbone.module, backbone.preprocessing).to(device), device)
     count, measured = len(images.training), len(images.evaluation or ())
-    length = _choose_length(requested, stage.record, count, backbone, device, pace)
+    length = _choose_length(requested, stage.record, count, device, pace)
     requested = replace(requested, **{choice.name: choice.value for choice in length})
     chosen, choices = resolve(requested, count, backbone, device, stage.record.leg)
     if known is not None and known.batch_size is not None:
@@ -178,16 +178,7 @@ def assemble(stage: Stage, images: RunImages, resumed: bool, context: Context, p
 
 def make_reader(chosen: Settings, inputs: Preprocessing, collection: Path, device: torch.device) -> ImageReader:
     """The reader of a collection's images; ``collection`` also names the cache of decoded images."""
-    views = Views(
-        inputs.size,
-        inputs.use_resize,
-        inputs.squash,
-        chosen.crop_scale,
-        inputs.use_size,
-        chosen.color,
-        chosen.crop_shape,
-    )
-    workers = chosen.workers or 0
+    views, workers = views_in_training(inputs, chosen), chosen.workers or 0
     if chosen.input == "files":
         return FileReader(views, workers, device)
     assert chosen.cache_side is not None
@@ -195,15 +186,15 @@ def make_reader(chosen: Settings, inputs: Preprocessing, collection: Path, devic
 
 
 def _choose_length(
-    requested: Settings, record: RunRecord, images: int, backbone: Backbone, device: torch.device, pace: Pace | None
+    requested: Settings, record: RunRecord, images: int, device: torch.device, pace: Pace | None
 ) -> list[Choice]:
     """The number of epochs, if it is open. It depends on measured time, so it is recorded, and processes share it."""
     if requested.epochs is not None:
         return []
     if record.settings is not None:
         return [Choice("epochs", record.settings.epochs, "as chosen when the run was started")]
-    per_image = None if pace is None else pace.per_image
-    return [run_on_first(lambda: choose_epochs(requested, images, backbone, device, per_image))]
+    assert pace is not None
+    return [run_on_first(lambda: choose_epochs(requested, images, device, pace))]
 
 
 def _used_at(backbone: Backbone, chosen: Settings) -> Backbone:

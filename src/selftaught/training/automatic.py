@@ -42,10 +42,12 @@ CLUSTERS = 100
 def resolve(
     settings: Settings, images: int, backbone: Backbone, device: torch.device, leg: int = 0
 ) -> tuple[Settings, list[Choice]]:
-    """Settings without anything left open, and the choices that were made; ``leg``: epochs before the last leg."""
+    """Settings without anything left open, and the choices that were made; ``leg``: epochs before the last leg.
+
+    The number of epochs must be known: it depends on measured time, see :func:`choose_epochs`.
+    """
     batch_norm, batch_size = _batch_norm(settings, backbone), _batch_size(settings, images)
-    epochs = [] if settings.epochs is not None else [choose_epochs(settings, images, backbone, device)]
-    settings = replace(settings, batch_size=batch_size.value, epochs=epochs[0].value if epochs else settings.epochs)
+    settings = replace(settings, batch_size=batch_size.value)
     precision = _precision(settings, backbone, device)
     rows = _rows_at_once(settings, backbone, device, bool(batch_norm.value), precision.value)
     settings = replace(settings, rows_at_once=rows[0].value) if rows else settings
@@ -54,7 +56,6 @@ def resolve(
         Choice("crop", backbone.preprocessing.size, f"the input size of {backbone.name}"),
         *_use_size(settings, backbone),
         batch_size,
-        *epochs,
         *_momentum(settings, images, leg),
         batch_norm,
         *_clusters(settings, images),
@@ -100,19 +101,12 @@ def _use_size(settings: Settings, backbone: Backbone) -> list[Choice]:
     return [Choice("use_size", round(settings.use_scale * inputs.size), larger)]
 
 
-def choose_epochs(
-    settings: Settings, images: int, backbone: Backbone, device: torch.device, per_image: float | None = None
-) -> Choice:
-    """The number of epochs if the user gives none: on a CPU, as many as a user may want to wait for.
-
-    ``per_image``: the result of :func:`time_per_image`, if it is known already.
-    """
+def choose_epochs(settings: Settings, images: int, device: torch.device, pace: "Pace") -> Choice:
+    """The number of epochs if the user gives none: on a CPU, as many as a user may want to wait for."""
     if device.type == "cuda" or settings.train == "heads":
         most = max(FEWEST_EPOCHS, MOST_STEPS * BATCH_SIZE // images)
         return Choice("epochs", min(EPOCHS, most), f"{EPOCHS}, fewer for very many images")
-    if per_image is None:
-        per_image = time_per_image(Encoder(backbone.module, backbone.preprocessing).to(device), device)
-    seconds = per_image * images
+    seconds = pace.per_image * images
     epochs = min(EPOCHS, max(1, int(PATIENCE / seconds)))
     return Choice("epochs", epochs, f"about {duration(seconds)} each without a GPU, {EPOCHS} at most")
 
@@ -128,11 +122,6 @@ class Pace:
     def per_image(self) -> float:
         """Seconds per image and epoch: student and teacher see two views, and the search for neighbors embeds one."""
         return 2 * self.learn + 3 * self.look
-
-
-def time_per_image(encoder: Encoder, device: torch.device) -> float:
-    """About how many seconds an image takes in an epoch."""
-    return measure_pace(encoder, device).per_image
 
 
 def measure_pace(encoder: Encoder, device: torch.device) -> Pace:

@@ -1,11 +1,8 @@
 """The images of a run: listed once, without those that cannot be read."""
 
-import csv
-import io
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -16,7 +13,7 @@ from torch import Tensor
 from selftaught.data import ImageFolder, Level, Skipped, joined, open_images
 from selftaught.errors import SelftaughtError, printable
 from selftaught.learners import find_method
-from selftaught.run_folder import SKIPPED, RunRecord
+from selftaught.run_folder import RunRecord, read_skipped
 from selftaught.training.checkpoint import TrainState
 
 
@@ -50,11 +47,7 @@ class RunImages:
 
 def count_new(images: ImageFolder, state: TrainState, run: Path) -> int:
     """The number of images that a run neither learns from nor has found unreadable."""
-    skipped = set()
-    with suppress(OSError, KeyError, csv.Error):
-        text = (run / SKIPPED).read_text("utf-8", "surrogateescape")
-        skipped = {row["path"] for row in csv.DictReader(io.StringIO(text, newline=""))}
-    return len(set(images.files) - set(state.files) - skipped)
+    return len(set(images.files) - set(state.files) - read_skipped(run))
 
 
 def advise_start(run: Path) -> str:

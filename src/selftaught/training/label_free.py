@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from selftaught.devices import exact_dtype
 from selftaught.retrieval import nearest
 
 PROBES, FEWEST_PROBES = 256, 100
@@ -26,7 +27,7 @@ def effective_rank(embeddings: Tensor, block_bytes: int = BLOCK_BYTES) -> float:
         >>> round(effective_rank(torch.eye(5)), 3), effective_rank(torch.ones(5, 3))
         (4.0, 0.0)
     """
-    work = torch.float32 if embeddings.device.type == "mps" else torch.float64  # mps has no float64
+    work = exact_dtype(embeddings.device)
     blocks = embeddings.detach().split(max(1, block_bytes // (8 * max(1, embeddings.shape[1]))))
     mean = sum(block.sum(0, dtype=work) for block in blocks) / len(embeddings)
     scatter = mean.new_zeros(len(mean), len(mean))

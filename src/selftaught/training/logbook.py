@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from selftaught.errors import SelftaughtError, UsageError
-from selftaught.files import read_file, write_atomically
+from selftaught.files import read_json_lines, write_atomically
 from selftaught.parallel import rank
 from selftaught.report import plot_curves
 from selftaught.run_folder import CURVES, METRICS, MODELS, START, TIMING
@@ -67,12 +67,8 @@ class Logbook:
 
     def resume(self, state: TrainState) -> None:
         """Bring the files to the state of a checkpoint."""
-        self._timing = []
-        with suppress(SelftaughtError, ValueError, KeyError, TypeError, RecursionError):  # a damaged log ends early
-            for line in read_file(self.run / TIMING).decode("utf-8").splitlines():
-                row = json.loads(line)
-                if row["epoch"] <= state.epoch:
-                    self._timing.append(row)
+        before = read_json_lines(self.run / TIMING)
+        self._timing = [row for row in before if isinstance(row.get("epoch"), int) and row["epoch"] <= state.epoch]
         self.write(state)
 
     def write(self, state: TrainState) -> None:

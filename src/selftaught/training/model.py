@@ -104,7 +104,8 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
     if rank() == 0 and models is not None:
         _write_models(parts.folder, models | {"models": models["models"] | {"trained": row}})
     worse = models is not None and row["found_again"] < models["models"][models["floor"]]["found_again"] - SLACK
-    if run_on_first(lambda: worse) and settings.deliver == "whitened":
+    serves_floor = bool(run_on_first(lambda: worse)) and settings.deliver == "whitened"
+    if serves_floor:
         if rank() == 0:
             write_model(parts.folder / TRAINED, embedder.network, embedder.description)
             _copy_model(parts.folder / FLOOR, parts.folder)
@@ -115,7 +116,7 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
         shutil.rmtree(parts.folder / TRAINED, ignore_errors=True)  # of an earlier leg
     if models is not None:
         floors = {name: floor for name, floor in models["models"].items() if name != "trained"}
-        verdict = give_verdict(floors, models["floor"], row, bool(worse) and settings.deliver == "whitened")
+        verdict = give_verdict(floors, models["floor"], row, serves_floor)
         say(f"the model is in {printable(parts.folder)}: {verdict}")
     return embedder
 

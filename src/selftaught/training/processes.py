@@ -17,7 +17,7 @@ from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from selftaught.console import duration
-from selftaught.errors import EndedElsewhere, Interrupted, SelftaughtError, UsageError, printable
+from selftaught.errors import EndedElsewhere, Interrupted, SelftaughtError, UsageError, one_line, printable
 from selftaught.launched import Launched, launched
 from selftaught.parallel import connection_lost, exit_code, first_says, rank, world
 from selftaught.training.fabric import DDPStrategy, Fabric, TorchElasticEnvironment
@@ -38,7 +38,10 @@ DDP_OPTIONS: dict[str, Any] = {
     "static_graph": True,
 }
 
-RESUME = "selftaught train --resume"
+
+def resume_command(run: Path) -> str:
+    """The command that continues a run."""
+    return f"selftaught train --resume {shlex.quote(printable(run))}"
 
 
 def join_processes() -> None:
@@ -59,8 +62,7 @@ def join_processes() -> None:
     try:
         _ddp("cpu", found, "32-true").launch()
     except (RuntimeError, ValueError, OSError) as error:
-        why = " ".join(str(error).split())[:200]
-        raise SelftaughtError(f"the {found.processes} processes could not be connected: {why}") from None
+        raise SelftaughtError(f"the {found.processes} processes could not be connected: {one_line(error)}") from None
     atexit.register(_leave)
 
 
@@ -99,7 +101,7 @@ def ending(error: BaseException, run: Path, begun: bool) -> BaseException:
     if connection_lost(error):
         if rank():
             return EndedElsewhere()
-        how = f"go on with: {RESUME} {shlex.quote(printable(run))}" if begun else "start again with the same command"
+        how = f"go on with: {resume_command(run)}" if begun else "start again with the same command"
         silent = "timed out" in str(error).lower() and f"did not answer for {duration(LONGEST_WAIT.total_seconds())}"
         error = SelftaughtError(f"another of the {world()} processes {silent or 'ended'}; {how}")
     patience = SAVING if isinstance(error, (Interrupted, KeyboardInterrupt)) else SAYING

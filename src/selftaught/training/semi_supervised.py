@@ -6,7 +6,7 @@ The first stage is a run of its own in the run's folder. The second is the run i
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from selftaught.errors import SelftaughtError, printable
+from selftaught.files import make_folder
 from selftaught.learners import settings_for
 from selftaught.run_folder import CHECKPOINT, SETTINGS, SUPERVISED, RunRecord, is_finished, read_record, write_record
 from selftaught.training.images import RunImages
@@ -43,10 +43,7 @@ def plan_stages(run: Path, record: RunRecord, images: RunImages, write: bool = T
         supervised = settings_for(record.requested, "multi-similarity", both_heads=True, epochs=epochs, snapshots=0)
         own = replace(record, images=record.labeled, labeled=None, unlabeled=None, requested=supervised)
         if write:
-            try:
-                folder.mkdir(exist_ok=True)
-            except OSError as error:
-                raise SelftaughtError(f"cannot make the folder {printable(folder)}: {error.strerror}") from None
+            make_folder(folder)
             write_record(folder, own)
     first = replace(images, training=images.labeled, labeled=None)
     return [Stage(folder, own, first, root, title="stage 1 of 2: learning from the labels"), second]

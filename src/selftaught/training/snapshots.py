@@ -8,8 +8,8 @@ import safetensors
 import torch
 from safetensors.torch import load_file, save
 
-from selftaught.errors import SelftaughtError, printable
-from selftaught.files import write_atomically
+from selftaught.errors import SelftaughtError, one_line, printable
+from selftaught.files import make_folder, write_atomically
 from selftaught.learners import STML, Learner
 from selftaught.networks import HEADS, EmbeddingNetwork, Encoder, Preprocessing, build_backbone
 from selftaught.recipes import Settings
@@ -35,10 +35,7 @@ def write_snapshot(run: Path, epoch: int, learner: Learner) -> None:
         for kind, network in networks.items()
         for name, tensor in network.state_dict().items()
     }
-    try:
-        (run / SNAPSHOTS).mkdir(exist_ok=True)
-    except OSError as error:
-        raise SelftaughtError(f"cannot make the folder {printable(run / SNAPSHOTS)}: {error.strerror}") from None
+    make_folder(run / SNAPSHOTS)
     about = {"head": learner.head, "normalize": str(learner.network.normalize)}
     write_atomically(_file(run, epoch), save(state, metadata=about))
 
@@ -75,8 +72,7 @@ def load_snapshot(run: Path, epoch: int, device: torch.device) -> Snapshot:
                 networks[kind] = network.to(device).eval()
         return Snapshot(networks["student"], networks.get("teacher"), record.settings, preprocessing)
     except (OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise SelftaughtError(f"cannot load the networks in {printable(file)}: {reason}") from None
+        raise SelftaughtError(f"cannot load the networks in {printable(file)}: {one_line(error)}") from None
 
 
 def _file(run: Path, epoch: int) -> Path:

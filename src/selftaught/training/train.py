@@ -131,21 +131,9 @@ def train(
                 options |= {"allow_skipped": allow_skipped, "tensorboard": tensorboard, "preprocessing": preprocessing}
                 begin = partial(_start, places, out, recipe, own, options, changes, None if dry_run else locked)
             else:
-                others = (
-                    images,
-                    labeled,
-                    unlabeled,
-                    out,
-                    from_run,
-                    recipe,
-                    preprocessing,
-                    eval,
-                    level,
-                    labels,
-                    tensorboard or None,
-                )
+                others = (images, labeled, unlabeled, out, from_run, recipe, preprocessing, eval, level, labels)
                 free = {"device", "workers"} | (CHANGES if "epochs" in changes else set())
-                if any(other is not None for other in others) or set(changes) - free:
+                if tensorboard or any(other is not None for other in others) or set(changes) - free:
                     raise UsageError(
                         "a resumed run keeps its images, folder and settings: leave them out beside --resume, "
                         "except for --epochs, and --lr with it"

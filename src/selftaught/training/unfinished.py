@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from selftaught.embedder import Embedder
-from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.errors import SelftaughtError, UsageError, one_line, printable
 from selftaught.learners import build_learner
 from selftaught.model_files import describe
 from selftaught.networks import EmbeddingNetwork, Encoder, build_backbone
@@ -40,8 +40,8 @@ def load_unfinished(run: Path, own: nn.Module | None = None) -> Embedder:
         learner = build_learner(encoder, settings, len(state.files), torch.arange(len(state.files)) % 2)
         learner.start_from(read_start(run).network)
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise SelftaughtError(f"{printable(checkpoint.file)} does not fit its run: {printable(reason)}") from None
+        reason = printable(one_line(error))
+        raise SelftaughtError(f"{printable(checkpoint.file)} does not fit its run: {reason}") from None
     network = learner.network
     # The wide head is used unwhitened, since whitening needs the embeddings of all images.
     wide = whitened_head(learner, settings, len(state.files))

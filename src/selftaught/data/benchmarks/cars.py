@@ -1,6 +1,5 @@
 """Cars-196: 196 models of cars; the first 98 are trained on, the others tested."""
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +7,10 @@ import numpy as np
 
 from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed
 from selftaught.data.benchmarks.index import has_files
-from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.errors import SelftaughtError, printable
 
 TRAIN_CLASSES = 98
 INDEX = "cars_annos.mat"
-
-
-def _holds(folder: Path) -> bool:
-    return has_files(folder, INDEX)
 
 
 def _images(folder: Path) -> list[Listed]:
@@ -38,10 +33,8 @@ def _images(folder: Path) -> list[Listed]:
 
 
 def _read_mat(file: Path) -> Any:
-    try:
-        loadmat = import_module("scipy.io").loadmat
-    except ImportError:
-        raise UsageError("Cars-196 needs scipy: pip install 'selftaught[research]'") from None
+    from scipy.io import loadmat
+
     try:
         return loadmat(file, squeeze_me=True, variable_names=["annotations", "class_names"])
     except Exception as error:  # scipy can raise anything on damaged files
@@ -56,7 +49,7 @@ CARS = Benchmark(
     origin="car_ims.tgz and cars_annos.mat, from Stanford's Cars page or a copy of it",
     inner="",
     signature=INDEX,
-    holds=_holds,
+    holds=lambda folder: has_files(folder, INDEX),
     images=_images,
     expected={"train": Count(8054, 98), "test": Count(8131, 98), "all": Count(16185, 196)},
 )

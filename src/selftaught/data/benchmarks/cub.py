@@ -10,10 +10,6 @@ TRAIN_CLASSES = 100
 EXAMPLES = ("1 001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg", "1 1")
 
 
-def _holds(folder: Path) -> bool:
-    return has_files(folder, "images.txt", "image_class_labels.txt") and not NABIRDS.holds(folder)
-
-
 def _images(folder: Path) -> list[Listed]:
     images = []
     for _, path, number in read_images(folder, r"\d+", EXAMPLES):
@@ -29,7 +25,7 @@ CUB = Benchmark(
     origin="CUB_200_2011.tgz, from CaltechDATA (data.caltech.edu)",
     inner="CUB_200_2011",
     signature="images.txt and image_class_labels.txt",
-    holds=_holds,
+    holds=lambda folder: has_files(folder, "images.txt", "image_class_labels.txt") and not NABIRDS.holds(folder),
     images=_images,
     expected={"train": Count(5864, 100), "test": Count(5924, 100), "all": Count(11788, 200)},
 )

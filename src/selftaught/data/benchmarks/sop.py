@@ -10,10 +10,6 @@ HEADER = "image_id class_id super_class_id path"
 EXAMPLE = "1 1 1 bicycle_final/111085122871_0.JPG"
 
 
-def _holds(folder: Path) -> bool:
-    return has_files(folder, *PARTS.values())
-
-
 def _images(folder: Path) -> list[Listed]:
     images: list[Listed] = []
     kinds: dict[int, str] = {}
@@ -31,7 +27,7 @@ SOP = Benchmark(
     origin="Stanford_Online_Products.zip, from Stanford's Computational Vision and Geometry Lab",
     inner="Stanford_Online_Products",
     signature=" and ".join(PARTS.values()),
-    holds=_holds,
+    holds=lambda folder: has_files(folder, *PARTS.values()),
     images=_images,
     expected={"train": Count(59551, 11318), "test": Count(60502, 11316), "all": Count(120053, 22634)},
 )

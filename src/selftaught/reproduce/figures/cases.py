@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from PIL import Image, ImageFont
+from PIL import Image, ImageFont, ImageOps
 from torch import Tensor
 
-from selftaught.report import INK, Frame, Tile, contact_sheet, font, text_line
-from selftaught.reproduce.figures.files import above, save_picture, save_table
+from selftaught.report import INK, Frame, Tile, above, contact_sheet, font, text_line
+from selftaught.reproduce.figures.files import save_picture, save_table
 from selftaught.reproduce.figures.gallery import Gallery, evenly
 from selftaught.reproduce.figures.observe import EpochResult
 from selftaught.reproduce.figures.relations import NAMES, Relations, pairs
@@ -120,7 +120,4 @@ def _sheet(gallery: Gallery, heading: str, shown: Sequence[Pair]) -> Image.Image
 def _line(text: str, face: ImageFont.FreeTypeFont) -> Image.Image:
     """A line of text with margins, aligned with the sheets."""
     gap = TILE // 10
-    text_only = text_line(text, face, SHOWN * (TILE + gap) - gap, INK)
-    line = Image.new("RGB", (text_only.width + 2 * gap, text_only.height + 2 * gap), "white")
-    line.paste(text_only, (gap, gap))
-    return line
+    return ImageOps.expand(text_line(text, face, SHOWN * (TILE + gap) - gap, INK), gap, "white")

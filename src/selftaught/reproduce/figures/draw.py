@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 
 from selftaught.console import Reporter
-from selftaught.data import FileReader, ImageFolder, Views, check_skipped, unreadable
+from selftaught.data import FileReader, ImageFolder, check_skipped, unreadable
 from selftaught.devices import available_cores
+from selftaught.encoding import views_in_training
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.reproduce.figures.auroc import draw_auroc
 from selftaught.reproduce.figures.cases import draw_cases
@@ -132,19 +133,7 @@ def _observe_all(
     shown_epochs = milestones(epochs)
     teacher = last.teacher is not None
     steps = {e: cost(len(gallery), last.settings, vectors=e in shown_epochs, teacher=teacher) for e in epochs}
-    p = last.preprocessing
-    reader = FileReader(
-        Views(
-            p.size,
-            p.use_resize,
-            p.squash,
-            last.settings.crop_scale,
-            p.use_size,
-            last.settings.color,
-            last.settings.crop_shape,
-        ),
-        _workers(len(gallery)),
-    )
+    reader = FileReader(views_in_training(last.preprocessing, last.settings), _workers(len(gallery)))
     try:
         with reporter.work("embedding images with the networks of each epoch", sum(steps.values())) as tell:
             observer = Observer(gallery, reader, device, seed, tell)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
-from selftaught.report import Tile, contact_sheet, retrieval_rows
-from selftaught.reproduce.figures.files import beside, save_picture, save_table
+from selftaught.report import Tile, beside, contact_sheet
+from selftaught.reproduce.figures.files import save_picture, save_table
 from selftaught.reproduce.figures.gallery import Gallery
 from selftaught.reproduce.figures.observe import EpochResult
 from selftaught.retrieval import nearest
@@ -42,13 +42,20 @@ def draw_retrievals(gallery: Gallery, seen: Sequence[EpochResult], out: Path) ->
         if z is None:
             continue
         distances, found = nearest(z[index], z, min(TOP, len(z) - 1), exclude=index)
-        tiles = retrieval_rows(gallery.paths, gallery.labels, found, distances, queries)
-        sheets.append(contact_sheet([row[1:] for row in tiles], headings={0: result.title}, tile=TILE))
-        for query, near, far in zip(queries, found.tolist(), distances.tolist(), strict=True):
+        tiles: list[list[Tile]] = [[] for _ in queries]
+        for row, query, near, far in zip(tiles, queries, found.tolist(), distances.tolist(), strict=True):
             for rank, (i, distance) in enumerate(zip(near, far, strict=True), 1):
                 right = gallery.labels[i] == gallery.labels[query]
+                caption = _number(distance) if right else f"{_number(distance)} · {gallery.labels[i]}"
+                row.append(Tile(gallery.paths[i], caption, "right" if right else "wrong"))
                 rows.append([result.epoch, files[query], rank, files[i], distance, int(right)])
+        sheets.append(contact_sheet(tiles, headings={0: result.title}, tile=TILE))
     picture, table = out / "retrievals.png", out / "retrievals.csv"
     save_picture(picture, beside(sheets))
     save_table(table, ["epoch", "query", "rank", "path", "distance", "same_class"], rows)
     return [picture, table]
+
+
+def _number(distance: float) -> str:
+    """Two decimals for the usual distances; two digits for very small ones."""
+    return f"{distance:.2g}" if 0 < distance < 0.01 else f"{distance:.2f}"

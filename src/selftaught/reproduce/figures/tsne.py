@@ -1,17 +1,15 @@
 """The embedding space before and after training, as a t-SNE map of the images themselves."""
 
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 from torch.nn import functional as F
 
-from selftaught.errors import UsageError
-from selftaught.report import INK, LINE_COLORS, draw_image_map, fit_image, font, text_line
-from selftaught.reproduce.figures.files import above, beside, save_picture, save_table
+from selftaught.report import INK, LINE_COLORS, above, beside, draw_image_map, fit_image, font, text_line
+from selftaught.reproduce.figures.files import save_picture, save_table
 from selftaught.reproduce.figures.gallery import Gallery, evenly
 from selftaught.reproduce.figures.observe import EpochResult
 
@@ -43,7 +41,7 @@ def draw_tsne(gallery: Gallery, seen: Sequence[EpochResult], out: Path) -> list[
         maps.append(above([_line(title, drawing.width), drawing]))
     picture, table = out / "tsne.png", out / "tsne.csv"
     whole = beside(maps, gap=2 * CELL)
-    save_picture(picture, _margin(above([whole, _legend(marked, whole.width)])))
+    save_picture(picture, ImageOps.expand(above([whole, _legend(marked, whole.width)]), CELL, "white"))
     numbers = zip(picked, labels, *(p.tolist() for p in points), strict=True)
     rows = ([gallery.images.files[i], label, *before, *after] for i, label, before, after in numbers)
     save_table(table, ["path", "label", "x_before", "y_before", "x_after", "y_after"], rows)
@@ -52,14 +50,12 @@ def draw_tsne(gallery: Gallery, seen: Sequence[EpochResult], out: Path) -> list[
 
 def tsne(vectors: Tensor) -> Tensor:
     """Barnes-Hut t-SNE, n×d → n×2, from a start by principal components; equal vectors give equal maps."""
-    try:
-        manifold = import_module("sklearn.manifold")
-    except ImportError:
-        raise UsageError("t-SNE needs scikit-learn: pip install 'selftaught[research]'") from None
+    from sklearn.manifold import TSNE
+
     if vectors.shape[1] < 2:
         vectors = F.pad(vectors, (0, 1))  # the start needs two components
     perplexity = min(PERPLEXITY, max(1.0, (len(vectors) - 1) / 3))
-    engine = manifold.TSNE(perplexity=perplexity, init="pca", random_state=0)
+    engine = TSNE(perplexity=perplexity, init="pca", random_state=0)
     return torch.from_numpy(engine.fit_transform(vectors.float().numpy()))
 
 
@@ -80,9 +76,3 @@ def _legend(marked: dict[str, str], width: int) -> Image.Image:
         entry.paste(text, (CELL * 3 // 4, CELL * 5 // 4 - text.height // 2))
         entries.append(entry)
     return beside(entries)
-
-
-def _margin(picture: Image.Image) -> Image.Image:
-    whole = Image.new("RGB", (picture.width + 2 * CELL, picture.height + 2 * CELL), "white")
-    whole.paste(picture, (CELL, CELL))
-    return whole

@@ -1,0 +1,105 @@
+"""selftaught evaluate: scores of a model on labeled images."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from rich.console import Console
+from rich.table import Table
+
+from selftaught.cli.model_use import embed_folder, load_model, whiten
+from selftaught.cli.options import ModelUse
+from selftaught.console import Reporter
+from selftaught.data import Level, open_images
+from selftaught.embedder import Embedder
+from selftaught.errors import SelftaughtError, printable
+from selftaught.files import write_atomically
+from selftaught.networks import weights_on_disk
+from selftaught.retrieval import Scores, score
+from selftaught.vectors import check_folder_of
+
+
+def evaluate(
+    use: ModelUse,
+    labeled: str,
+    target: Path | None,
+    *,
+    floor: bool,
+    level: str | None,
+    labels: str | None,
+    allow_skipped: bool,
+) -> None:
+    to_file = target is not None and str(target) != "-"
+    if target is not None and to_file:
+        check_folder_of(target)
+    images = open_images(labeled, "test", level=cast(Level | None, level), labels=labels)
+    images.check_classes()
+    reporter = Reporter()
+    embedder = load_model(use)
+    if "--level" in (classes := images.describe_labels()):  # another level would give other classes
+        reporter.say(classes)
+    if use.whiten:
+        embedder = whiten(embedder, images, reporter)
+    images, vectors, skipped = embed_folder(embedder, images, allow_skipped)
+    numbers = images.classes()
+    rows: dict[str, Scores] = {}
+    try:
+        rows["model"] = score(vectors.to(embedder.device), numbers)
+    except ValueError as error:
+        raise SelftaughtError(f"{printable(labeled)} cannot be scored: {error}") from None
+    plain = _floor(embedder) if floor else None
+    if plain is not None:
+        reporter.say(f"beside it, the plain backbone: {plain!r}")
+        _, vectors, _ = embed_folder(plain, images, allow_skipped)
+        rows["plain backbone"] = score(vectors.to(plain.device), numbers)
+    scores = rows["model"]
+    row: dict[str, object] = {**scores.row()}
+    row |= {"images": len(images), "classes": max(numbers) + 1, "queries": scores.queries}
+    row |= {"excluded": scores.excluded, "skipped": [vars(entry) for entry in skipped]}
+    if "plain backbone" in rows:
+        row["plain_backbone"] = rows["plain backbone"].row()
+    text = json.dumps(row, indent=2) + "\n"
+    if target is not None and not to_file:
+        sys.stdout.write(text)
+        return
+    named = {name if len(rows) > 1 else "": each.row() for name, each in rows.items()}
+    Console(soft_wrap=True).print(scores_table(named))
+    note = f"{scores.queries} queries among {len(images)} images of {row['classes']} classes"
+    if scores.excluded:
+        note += f"; {scores.excluded} images excluded from the score, because their class has no other image"
+    print(note)
+    if target is not None:
+        write_atomically(target, text)
+
+
+def _floor(embedder: Embedder) -> Embedder | None:
+    """The pretrained backbone of a model, with the same views; None if it is that model or is not on this disk."""
+    about = embedder.description
+    if about["own_backbone"] or about["head"] == "none" or not weights_on_disk(about["backbone"]):
+        return None
+    plain = Embedder.plain(about["backbone"], embedder.device)
+    if plain.description["backbone"] != about["backbone"]:
+        return None
+    size = None if embedder.preprocessing.fixed_size else embedder.preprocessing.use_size
+    return plain.seeing(size, embedder.mirror, embedder.scales)
+
+
+def scores_table(rows: dict[str, dict[str, float]]) -> Table:
+    """Scores in percent, one line per model."""
+    table = Table(box=None, pad_edge=False)
+    columns: Sequence[str] = list(next(iter(rows.values())))
+    if any(rows):
+        table.add_column("")
+    for column in columns:
+        table.add_column(title(column), justify="right")
+    for name, row in rows.items():
+        values = [f"{row[column]:.1%}" for column in columns]
+        table.add_row(*([name] if any(rows) else []), *values)
+    return table
+
+
+def title(column: str) -> str:
+    """A score's name as in the literature."""
+    return {"map@r": "MAP@R", "r_precision": "R-Precision"}.get(column, column.replace("recall", "Recall"))

@@ -1,0 +1,72 @@
+"""What the commands that use a model share: they load it, embed images with it, and say which could not be read."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from selftaught.cli.options import ModelUse
+from selftaught.console import Reporter
+from selftaught.data import ImageFolder, Skipped, check_skipped
+from selftaught.embedder import Embedder
+from selftaught.errors import UsageError, printable
+from selftaught.model_files import DESCRIPTION
+from selftaught.networks import WHITENED_ON
+
+
+def load_model(use: ModelUse) -> Embedder:
+    """The model that a command is asked to use, with its options."""
+    embedder = Embedder.load(use.run, use.device, size=use.size, mirror=use.mirror or None, scales=use.scales)
+    if "epoch" in embedder.description:
+        epoch, epochs = embedder.description["epoch"], embedder.description["epochs"]
+        Reporter().say(f"{printable(use.run)} is not finished: this is its model after epoch {epoch} of {epochs}")
+    return embedder
+
+
+def whiten(embedder: Embedder, images: ImageFolder, reporter: Reporter) -> Embedder:
+    """The model half-whitened on these images, with progress."""
+    with reporter.work("whitening", min(len(images), WHITENED_ON)) as tell:
+        return embedder.whiten(images.paths(), advance=tell)
+
+
+def load_whitened(use: ModelUse, images: ImageFolder, kept: Path) -> Embedder:
+    """The model that a command is asked to use, whitened on these images if that is asked for.
+
+    ``kept``: the folder that keeps the whitened model, if there is one: later images and queries need the same model.
+    """
+    embedder = load_model(use)
+    if not use.whiten:
+        return embedder
+    if not (kept / DESCRIPTION).is_file():
+        return whiten(embedder, images, Reporter())
+    known = Embedder.load(kept, use.device)
+    if known.description.get("whitened") != embedder.identity:
+        raise UsageError(f"{printable(kept)} was whitened from another model: give another --out")
+    return known
+
+
+def embed_folder(
+    embedder: Embedder, images: ImageFolder, allow_skipped: bool
+) -> tuple[ImageFolder, Tensor, list[Skipped]]:
+    """Embed all images that can be read; prints which cannot."""
+    reporter = Reporter()
+    with reporter.work("embedding images", len(images)) as tell:
+        vectors, failures = embedder.encoding.encode_files(images.paths(), tell)
+    skipped = [Skipped(images.files[i], reason) for i, reason in failures]
+    report_skipped(images, skipped, allow_skipped, reporter)
+    return images.without(skipped), vectors, skipped
+
+
+def report_skipped(images: ImageFolder, skipped: Sequence[Skipped], allow: bool, reporter: Reporter) -> None:
+    """Print which images were left out; raises an error if they are too many."""
+    if skipped:
+        check_skipped(images, skipped, allow=allow)
+        tell_skipped(skipped, reporter)
+
+
+def tell_skipped(skipped: Sequence[Skipped], reporter: Reporter) -> None:
+    """Print which images were left out."""
+    for entry in skipped[:10]:
+        reporter.say(f"left out {printable(entry.path)}: {entry.reason}")
+    if len(skipped) > 10:
+        reporter.say(f"left out {len(skipped) - 10} more images that cannot be read")
