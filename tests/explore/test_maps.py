@@ -55,7 +55,7 @@ def test_few_or_equal_photos_have_places_too(n: int) -> None:
         maps = Maps([vectors])
         assert maps.maps[0].shape == (n, 2)
         maps.start()
-        maps.wait()
+        maps._thread.join()
         assert maps.maps[0].shape == (n, 2)
         assert np.isfinite(maps.maps[0]).all()
         assert maps.steps == [EARLY + LATE]
@@ -66,7 +66,7 @@ def test_work_on_maps_can_be_stopped() -> None:
     maps = Maps([points, points])
     maps.stop()
     maps.start()
-    maps.wait()
+    maps._thread.join()
     assert maps.steps[1] == 0
 
 

@@ -5,7 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from selftaught.report.lines import plot_lines
+from selftaught.report import plot_lines
 
 NAMES = {"a": "first", "b": "second"}
 
@@ -26,7 +26,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 
 def test_every_value_is_on_the_chart_and_each_line_is_named_at_its_end(tmp_path: Path, drawn: list[Figure]) -> None:
     rows = [{"epoch": 0, "a": 0.5, "b": 0.6}, {"epoch": 10, "a": 0.7}, {"epoch": 20, "a": 0.9, "b": 0.8}]
-    plot_lines(rows, NAMES, tmp_path / "x.png", title="Scores", percent=True)
+    plot_lines(rows, NAMES, tmp_path / "x.png", title="Scores")
     (axes,) = drawn[0].axes
     assert axes.get_title(loc="left") == "Scores"
     lines = [np.asarray(line.get_xydata()).tolist() for line in axes.get_lines()]

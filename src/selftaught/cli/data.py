@@ -75,12 +75,11 @@ def check(
 def _check_own(source: str, level: str | None, labels: str | None) -> None:
     """Print the number of images and their classes."""
     from collections import Counter
-    from typing import cast
 
-    from selftaught import data
+    from selftaught.data import open_images
     from selftaught.errors import printable
 
-    images = data.open_images(source, "all", level=cast("data.Level | None", level), labels=labels)
+    images = open_images(source, "all", level=level, labels=labels)
     print(f"{len(images)} images in {printable(images.root)}")
     images.check_classes()
     print(images.describe_labels())

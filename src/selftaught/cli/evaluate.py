@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 from rich.console import Console
 from rich.table import Table
@@ -12,7 +11,7 @@ from rich.table import Table
 from selftaught.cli.model_use import embed_folder, load_model, whiten
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
-from selftaught.data import Level, open_images
+from selftaught.data import open_images
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, printable
 from selftaught.files import write_atomically
@@ -34,7 +33,7 @@ def evaluate(
     to_file = target is not None and str(target) != "-"
     if target is not None and to_file:
         check_folder_of(target)
-    images = open_images(labeled, "test", level=cast(Level | None, level), labels=labels)
+    images = open_images(labeled, "test", level=level, labels=labels)
     images.check_classes()
     reporter = Reporter()
     embedder = load_model(use)

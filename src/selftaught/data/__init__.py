@@ -26,7 +26,6 @@ from selftaught.data.embed_files import Advance, Embedded, embed_files, in_batch
 from selftaught.data.file_reader import FileReader, unreadable
 from selftaught.data.folder import ImageFolder, Skipped, check_skipped, find_images, joined, skipped_table
 from selftaught.data.images import from_array, open_image, stamp, to_rgb
-from selftaught.data.labels import Level
 from selftaught.data.loader import ReadersEnded
 from selftaught.data.products import draw_photos, make_products
 from selftaught.data.requests import Batch, ImageReader, View, ViewRequest
@@ -47,7 +46,6 @@ __all__ = [
     "FileReader",
     "ImageFolder",
     "ImageReader",
-    "Level",
     "Member",
     "Picture",
     "ReadersEnded",

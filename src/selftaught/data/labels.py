@@ -4,13 +4,12 @@ import csv
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast, get_args
 
 from selftaught.errors import UsageError, printable, unknown
 
 Level = Literal["top", "leaf"]
 """Which folder names the class: the first on the image's path, or the one that holds the image."""
-LEVELS = ("top", "leaf")
 COLUMNS = ("path", "label")
 
 
@@ -47,10 +46,11 @@ def usual_level(folders: Iterable[str]) -> Level:
     return "leaf"
 
 
-def check_level(level: str | None) -> None:
-    """Raise an error for a level that does not exist."""
-    if level is not None and level not in LEVELS:
-        raise unknown("level", level, LEVELS)
+def check_level(level: str | None) -> Level | None:
+    """The level of this name; raises an error if there is none."""
+    if level is not None and level not in get_args(Level):
+        raise unknown("level", level, get_args(Level))
+    return cast(Level | None, level)
 
 
 def read_labels(file: str | os.PathLike[str]) -> dict[str, str]:

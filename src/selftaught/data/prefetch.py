@@ -1,51 +1,29 @@
 """Items made in a thread before they are needed."""
 
-import queue
-import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
+AHEAD = 3
+"""The number of items that are made before they are asked for."""
+END = object()
 
 
-def prefetch(items: Iterator[T], depth: int = 2) -> Iterator[T]:
-    """The same items, made in a thread up to ``depth`` before they are asked for.
+def prefetch(items: Iterator[T]) -> Generator[T]:
+    """The same items, made in a thread, AHEAD of them before they are asked for.
 
     Example:
-        >>> list(prefetch(iter(range(3))))
-        [0, 1, 2]
+        >>> list(prefetch(iter(range(5))))
+        [0, 1, 2, 3, 4]
     """
-    waiting: queue.Queue[tuple[bool, object]] = queue.Queue(depth)
-    stopped = threading.Event()
-
-    def put(last: bool, value: object) -> bool:
-        while not stopped.is_set():
-            try:
-                waiting.put((last, value), timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def work() -> None:
+    with ThreadPoolExecutor(1) as thread:
+        waiting = deque(thread.submit(next, items, END) for _ in range(AHEAD))
         try:
-            for item in items:
-                if not put(False, item):
-                    return
-            put(True, None)
-        except BaseException as error:
-            put(True, error)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
-        while True:
-            last, value = waiting.get()
-            if isinstance(value, BaseException) and last:
-                raise value
-            if last:
-                return
-            yield value  # type: ignore[misc]
-    finally:
-        stopped.set()
-        thread.join()
+            while (item := waiting.popleft().result()) is not END:
+                waiting.append(thread.submit(next, items, END))
+                yield item  # type: ignore[misc]
+        finally:
+            for future in waiting:
+                future.cancel()

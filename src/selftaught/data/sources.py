@@ -10,7 +10,7 @@ from pathlib import Path
 
 from selftaught.data.benchmarks import BENCHMARKS, SPLITS, benchmark_of, find_benchmark, read_benchmark
 from selftaught.data.folder import ImageFolder, find_images
-from selftaught.data.labels import Level, check_level
+from selftaught.data.labels import check_level
 from selftaught.data.shards import are_shards, expand, find_in_shards
 from selftaught.errors import UsageError, unknown
 
@@ -33,7 +33,7 @@ def open_images(
     source: str | os.PathLike[str],
     split: str = "train",
     *,
-    level: Level | None = None,
+    level: str | None = None,
     labels: str | os.PathLike[str] | None = None,
 ) -> ImageFolder:
     """The images of a folder, of a benchmark or of tar shards.
@@ -47,13 +47,13 @@ def open_images(
     ``labels``: a CSV file with the columns path and label that has the label of every image.
     """
     parts = parse(source)
-    check_level(level)
-    if level is not None and labels is not None:
+    chosen = check_level(level)
+    if chosen is not None and labels is not None:
         raise UsageError("give the level of the class folders or a file of labels, not both")
     if parts.name is None:
-        images = (find_in_shards if are_shards(parts.root) else find_images)(parts.root, level)
+        images = (find_in_shards if are_shards(parts.root) else find_images)(parts.root, chosen)
     else:
-        if level is not None:
+        if chosen is not None:
             raise UsageError(f"{parts.name}: has labels of its own; a level is for folders: give the folder alone")
         images = read_benchmark(parts.name, parts.root, parts.split or (None if split == "train" else split))
     return images if labels is None else images.labeled_by(labels)

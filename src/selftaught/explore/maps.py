@@ -29,9 +29,6 @@ class Maps:
             self._thread.join(patience)
         return not self._thread.is_alive()
 
-    def wait(self) -> None:
-        self._thread.join()
-
     def _work(self) -> None:
         for number, vectors in enumerate(self._vectors):
 

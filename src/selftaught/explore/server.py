@@ -4,6 +4,7 @@ import os
 import secrets
 import socket
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from selftaught.errors import UsageError
@@ -45,10 +46,5 @@ def serve(exhibit: Exhibit, port: int, selections: Path, *, browser: bool = Fals
 
 
 def check_installed() -> None:
-    try:
-        import openTSNE
-        import starlette
-        import uvicorn
-    except ImportError:
-        raise UsageError("exploring needs more packages: pip install 'selftaught[explore]'") from None
-    del openTSNE, starlette, uvicorn
+    if any(find_spec(name) is None for name in ("openTSNE", "starlette", "uvicorn")):
+        raise UsageError("exploring needs more packages: pip install 'selftaught[explore]'")

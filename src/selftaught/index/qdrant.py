@@ -78,10 +78,10 @@ def _push(client: Any, index: Index, collection: str, advance: Callable[[int], N
     version = index.table.version
 
     def points() -> Iterator[Any]:
-        rows = index.table.column("path", "root")
-        for start in range(0, len(rows), BATCH):
-            part = rows.slice(start, BATCH)
-            found = index.table.take(range(start, start + len(part)), "path", "root", "vector").to_pydict()
+        count = len(index)
+        for start in range(0, count, BATCH):
+            part = range(start, min(start + BATCH, count))
+            found = index.table.take(part, "path", "root", "vector").to_pydict()
             for path, root, vector in zip(found["path"], found["root"], found["vector"], strict=True):
                 payload = {"path": path, "root": root, "model": about.model, "version": version}
                 yield models.PointStruct(id=str(uuid.uuid5(uuid.NAMESPACE_URL, path)), vector=vector, payload=payload)

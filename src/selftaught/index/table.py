@@ -98,10 +98,6 @@ class Table:
     def paths(self) -> list[str]:
         return list(map(as_path, self.column("path")["path"].to_pylist()))
 
-    def vectors(self) -> Tensor:
-        """All vectors, n×dim."""
-        return self.matrix(self.column("vector"))
-
     def take(self, positions: Sequence[int], *names: str) -> pa.Table:
         """Some columns of the rows at these positions."""
         with _in_words(self.folder):

@@ -1,7 +1,7 @@
 """Methods of learning embeddings, behind one small interface."""
 
-from selftaught.learners.clustering import ClusterSettings
 from selftaught.learners.descriptions import describe_values, setting_descriptions
+from selftaught.learners.kmeans import ClusterSettings
 from selftaught.learners.kmeans import kmeans as run_kmeans
 from selftaught.learners.learner import VIEWS, Learner
 from selftaught.learners.registry import (

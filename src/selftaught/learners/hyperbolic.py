@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from selftaught.learners.clustering import ClusterSettings
-from selftaught.learners.kmeans import kmeans
+from selftaught.learners.kmeans import ClusterSettings, kmeans
 from selftaught.learners.learner import Learner
 from selftaught.method import class_batches, in_full_precision
 from selftaught.networks import EmbeddingNetwork, Encoder, linear_head

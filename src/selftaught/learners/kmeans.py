@@ -1,12 +1,23 @@
 """k-means on the points' own device, in bounded memory."""
 
 import math
+from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from selftaught.devices import exact_dtype
+from selftaught.recipes import Settings, Within
 from selftaught.retrieval import full_precision, nearest
+
+
+@dataclass(frozen=True)
+class ClusterSettings(Settings):
+    """The settings of a method that labels images by k-means."""
+
+    clusters: Annotated[int | None, Within(2)] = None
+    """The number of clusters."""
 
 
 @torch.no_grad()

@@ -9,11 +9,11 @@ from torch import Tensor
 from selftaught.errors import UsageError, one_line, printable, unknown
 from selftaught.learners.abe import ABE
 from selftaught.learners.abier import ABIER
-from selftaught.learners.clustering import ClusterSettings
 from selftaught.learners.deepcluster import DeepCluster
 from selftaught.learners.exemplar import Exemplar
 from selftaught.learners.hyperbolic import Hyperbolic
 from selftaught.learners.isif import ISIF
+from selftaught.learners.kmeans import ClusterSettings
 from selftaught.learners.learner import Learner
 from selftaught.learners.mean_shift import BYOL, MSF
 from selftaught.learners.moco import MoCo

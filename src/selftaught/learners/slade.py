@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selftaught.learners.clustering import ClusterSettings
-from selftaught.learners.kmeans import kmeans
+from selftaught.learners.kmeans import ClusterSettings, kmeans
 from selftaught.learners.labeled import LabeledLearner
 from selftaught.learners.supervised import metric_loss
 from selftaught.method import class_batches

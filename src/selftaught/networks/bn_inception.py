@@ -35,8 +35,6 @@ def squeezed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 class BNInception(nn.Module):
     """Images n×3×H×W to a feature map n×1024×H/32×W/32: 7×7 at 224 and at 227 pixels."""
 
-    channels = 1024
-
     def __init__(self) -> None:
         super().__init__()
         self._add("conv1_7x7_s2", 3, 64, 7, stride=2)

@@ -56,8 +56,6 @@ def from_caffe(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 class GoogLeNet(nn.Module):
     """Images n×3×H×W to a feature map n×1024×H/32×W/32: 7×7 at 224 and at 227 pixels."""
 
-    channels = 1024
-
     def __init__(self) -> None:
         super().__init__()
         self.conv1 = nn.ModuleDict({"7x7_s2": nn.Conv2d(3, 64, 7, stride=2, padding=3)})

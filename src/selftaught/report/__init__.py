@@ -2,11 +2,19 @@
 
 from selftaught.report.comparison import STYLE as COMPARISON_STYLE
 from selftaught.report.comparison import Find, comparison
-from selftaught.report.curves import FAINT, INK, LINE_COLORS, draw_charts, plot_curves, style_axes
+from selftaught.report.curves import (
+    FAINT,
+    INK,
+    LINE_COLORS,
+    draw_charts,
+    new_figure,
+    plot_curves,
+    plot_lines,
+    style_axes,
+)
 from selftaught.report.gallery import STYLE as GALLERY_STYLE
 from selftaught.report.gallery import PhotoGroup, histogram, photo_groups, photo_of, write_gallery
 from selftaught.report.image_map import draw_image_map
-from selftaught.report.lines import plot_lines
 from selftaught.report.noise import chance, scatter
 from selftaught.report.page import Section, picture, write_page
 from selftaught.report.plane import EARLY, LATE, Map, neighbor_map, principal_map
@@ -41,6 +49,7 @@ __all__ = [
     "font",
     "histogram",
     "neighbor_map",
+    "new_figure",
     "photo_groups",
     "photo_of",
     "picture",

@@ -56,8 +56,7 @@ def plot_curves(
     panels = _panels(rows)
     columns = max(1, min(COLUMNS, len(panels)))
     lines = max(1, math.ceil(len(panels) / columns))
-    figure = Figure(figsize=(4 * columns, 2.6 * lines), dpi=150, layout="constrained", facecolor="white")
-    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)  # type: ignore[union-attr, call-arg]
+    figure = new_figure(4 * columns, 2.6 * lines)
     if not panels:
         figure.text(0.5, 0.5, "Nothing to draw yet", ha="center", va="center", color=FAINT)
     for place, panel in enumerate(panels, start=1):
@@ -77,6 +76,20 @@ def draw_charts(
         figure.savefig(content, format="png")
         charts.append((panel.title, Image.open(content).convert("RGB")))
     return charts
+
+
+def plot_lines(rows: Sequence[Mapping[str, float]], names: Mapping[str, str], path: Path, *, title: str) -> None:
+    """Draw fractions over the epochs as a PNG, in percent, one line for each key of ``names`` under its name there."""
+    figure = new_figure(7, 4)
+    draw_panel(figure.add_subplot(), Panel(title, names, percent=True), rows)
+    write_atomically(path, lambda file: figure.savefig(file, format="png"))
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of so many inches, with room around its parts."""
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained", facecolor="white")
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)  # type: ignore[union-attr, call-arg]
+    return figure
 
 
 def _panels(rows: Sequence[Mapping[str, float]]) -> list[Panel]:

@@ -1,6 +1,5 @@
 """How long a job will take: from finished jobs if there are any, otherwise from a few timed steps."""
 
-import time
 from collections.abc import Callable, Sequence
 
 import torch
@@ -9,10 +8,10 @@ from selftaught.devices import choose_device
 from selftaught.networks import OFFLINE_BACKBONE, Encoder, build_backbone, hub_reachable, offline_weights
 from selftaught.reproduce.folders import run_seconds, status
 from selftaught.reproduce.plan import Job
+from selftaught.training import measure_pace
 
-_TIMED_STEPS = 2
-_IMAGES = {"cuda": 60}
-"""Images in a timed step; 4 on a CPU, where each costs about as much as in a full batch."""
+VIEWS_ON_GPU, VIEWS_ON_CPU = 120, 8
+"""Views in a timed step: on a CPU, each of a few costs about as much as in a full batch."""
 
 
 class Estimator:
@@ -42,29 +41,14 @@ class Estimator:
 
 
 def seconds_per_image(backbone: str, device: torch.device) -> float:
-    """Seconds that one training image costs per epoch, from timed steps on random input.
+    """Seconds that one training image costs per epoch, from timed steps; a test image is counted with it.
 
-    Two views pass forward and backward through the student and forward through the teacher; then the image is embedded
-    once more for the next batches, and so is, on average, one test image. Reading images is not included.
+    Reading images is not included.
     """
     if backbone == "auto" and offline_weights() is not None and not hub_reachable():
         backbone = OFFLINE_BACKBONE  # "auto" will fall back to it
     built = build_backbone(backbone, "none")
-    encoder = Encoder(built.module, built.preprocessing, freeze_batch_norm=True).to(device)
-    images, size = _IMAGES.get(device.type, 4), built.preprocessing.size
-    rows = torch.randint(0, 256, (2 * images, 3, size, size), dtype=torch.uint8, device=device)
+    encoder = Encoder(built.module, built.preprocessing).to(device)
     half = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-
-    def step() -> float:
-        began = time.perf_counter()
-        with torch.autocast(device.type, torch.bfloat16, enabled=half):
-            encoder(rows).sum().backward()
-            with torch.no_grad():
-                encoder(rows)
-                encoder(rows)  # one row per training image, one per test image
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return time.perf_counter() - began
-
-    step()  # the first one is slow
-    return min(step() for _ in range(_TIMED_STEPS)) / images
+    pace = measure_pace(encoder, device, VIEWS_ON_GPU if device.type == "cuda" else VIEWS_ON_CPU, half)
+    return pace.per_image + pace.look  # one more, for a test image

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from selftaught.files import write_atomically
-from selftaught.report import FAINT, INK, LINE_COLORS, style_axes
+from selftaught.report import FAINT, INK, LINE_COLORS, new_figure, style_axes
 from selftaught.reproduce.analysis import DEFAULT_K, DEFAULT_SIGMA, KS, SIGMAS
 from selftaught.reproduce.cells import Cells
 from selftaught.reproduce.table import Table
@@ -30,8 +29,7 @@ def write_sensitivity(table: Table, cells: Cells, out: Path) -> None:
                     points.setdefault((dataset, name), []).append((value, mean))
     lines = [f"{data},{name},{x:g},{y:.4f}" for (data, name), pairs in points.items() for x, y in pairs]
     write_atomically(out / NUMBERS, "\n".join(["data,parameter,value,recall@1", *lines]) + "\n")
-    figure = Figure(figsize=(9, 3.6), dpi=150, layout="constrained", facecolor="white")
-    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)  # type: ignore[union-attr, call-arg]
+    figure = new_figure(9, 3.6)
     for place, (name, (values, default, symbol)) in enumerate(_AXES.items(), start=1):
         axes = figure.add_subplot(1, len(_AXES), place)
         for dataset, color in zip(table.columns, LINE_COLORS, strict=False):

@@ -33,8 +33,6 @@ def read_history(run: Path) -> dict[str, Any]:
 
 def verdict(description: dict[str, Any]) -> str:
     """In words whether training has helped, as far as that is known."""
-    if "verdict" in description:
-        return str(description["verdict"])
     if description.get("recipe", "none") == "none":
         return "It was not trained, so there is nothing to judge: training must beat it."
     history = description.get("training", {})

@@ -124,16 +124,16 @@ class Pace:
         return 2 * self.learn + 3 * self.look
 
 
-def measure_pace(encoder: Encoder, device: torch.device) -> Pace:
-    """The approximate speed of a network, measured with a few views."""
+def measure_pace(encoder: Encoder, device: torch.device, count: int = TIMED_VIEWS, bfloat16: bool = False) -> Pace:
+    """The approximate speed of a network, measured with ``count`` views at once."""
     size = encoder.preprocessing.size
-    views = torch.zeros(TIMED_VIEWS, 3, size, size, dtype=torch.uint8, device=device)
+    views = torch.zeros(count, 3, size, size, dtype=torch.uint8, device=device)
 
     def run(learn: bool) -> float:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         began = time.perf_counter()
-        with torch.set_grad_enabled(learn):
+        with torch.set_grad_enabled(learn), torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
             features = encoder(views)
             if learn and features.requires_grad:
                 features.sum().backward()
@@ -147,7 +147,7 @@ def measure_pace(encoder: Encoder, device: torch.device) -> Pace:
     run(True)  # the first run also does what is done only once
     learned, seen = min(run(True) for _ in range(2)), min(run(False) for _ in range(2))
     encoder.train(was_training)
-    return Pace(learned / TIMED_VIEWS, seen / TIMED_VIEWS)
+    return Pace(learned / count, seen / count)
 
 
 def _momentum(settings: Settings, images: int, leg: int) -> list[Choice]:

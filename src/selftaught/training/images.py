@@ -5,12 +5,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
 import torch
 from torch import Tensor
 
-from selftaught.data import ImageFolder, Level, Skipped, joined, open_images
+from selftaught.data import ImageFolder, Skipped, joined, open_images
 from selftaught.errors import SelftaughtError, printable
 from selftaught.learners import find_method
 from selftaught.run_folder import RunRecord, read_skipped
@@ -57,10 +56,9 @@ def advise_start(run: Path) -> str:
 
 def list_images(record: RunRecord) -> RunImages:
     """The images of a run, as found on the disk."""
-    level = cast(Level | None, record.eval_level)
     evaluation = None
     if record.eval is not None:
-        evaluation = open_images(record.eval, "test", level=level, labels=record.eval_labels)
+        evaluation = open_images(record.eval, "test", level=record.eval_level, labels=record.eval_labels)
         evaluation.check_classes()
     if record.images is not None:
         return RunImages(open_images(record.images, "train"), None, evaluation)

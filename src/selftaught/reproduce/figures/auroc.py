@@ -15,6 +15,6 @@ def draw_auroc(_: Gallery, seen: Sequence[EpochResult], out: Path) -> list[Path]
     rows = [{"epoch": float(o.epoch), **o.similarities.auroc} for o in seen if o.similarities is not None]
     picture, table = out / "auroc.png", out / "auroc.csv"
     title = f"AUROC of class equivalence – mean of {BATCHES} batches"
-    plot_lines(rows, NAMES, picture, title=title, percent=True)
+    plot_lines(rows, NAMES, picture, title=title)
     save_table(table, ["epoch", *NAMES], ([int(row["epoch"]), *(row[name] for name in NAMES)] for row in rows))
     return [picture, table]

@@ -10,7 +10,7 @@ import torch
 from selftaught.console import Reporter
 from selftaught.data import FileReader, ImageFolder, check_skipped, unreadable
 from selftaught.devices import available_cores
-from selftaught.encoding import views_in_training
+from selftaught.encoding import FEW_IMAGES, views_in_training
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.reproduce.figures.auroc import draw_auroc
 from selftaught.reproduce.figures.cases import draw_cases
@@ -22,8 +22,6 @@ from selftaught.reproduce.figures.scatter import draw_scatter
 from selftaught.reproduce.figures.tsne import draw_tsne
 from selftaught.training import Snapshot, kept, load_snapshot
 
-FEW_IMAGES = 64
-"""Fewer images than this are read without starting processes."""
 HOW = "selftaught train … --snapshots 10 keeps them"
 
 
