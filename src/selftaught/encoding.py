@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import chain, groupby, islice
-from typing import Any
+from itertools import chain, groupby, islice, tee
 
 import numpy as np
 import torch
@@ -41,8 +40,8 @@ def views_at_use(inputs: Preprocessing) -> Views:
 
 def views_in_training(inputs: Preprocessing, settings: Settings) -> Views:
     """The views that training makes of images."""
-    changes: dict[str, Any] = {name: getattr(settings, name) for name in ("crop_scale", "crop_shape", "color")}
-    return replace(views_at_use(inputs), **changes)
+    views = views_at_use(inputs)
+    return replace(views, crop_scale=settings.crop_scale, crop_shape=settings.crop_shape, color=settings.color)
 
 
 @dataclass(frozen=True)
@@ -78,15 +77,13 @@ class Encoding:
                     yield self.embed(torch.cat([self.views(_as_image(image), "center") for image in batch]))
                 continue
             first = list(islice(group, FEW_IMAGES))
-            asked: deque[str] = deque()
-            paths = (asked.append(path) or path for path in map(os.fspath, chain(first, group)))  # type: ignore[func-returns-value, arg-type]
+            paths, names = tee(os.fspath(path) for path in chain(first, group))  # type: ignore[arg-type]
             with closing(self.encode_batches(paths, len(first), batch_size)) as batches:
                 for vectors, failures in batches:
+                    batch_names = list(islice(names, len(vectors) + len(failures)))
                     if failures:
                         position, reason = failures[0]
-                        raise ImageError(f"cannot read {printable(asked[position])}: {reason}")
-                    for _ in range(len(vectors)):
-                        asked.popleft()
+                        raise ImageError(f"cannot read {printable(batch_names[position])}: {reason}")
                     yield vectors
 
     def encode_files(self, paths: Sequence[str], advance: Advance = lambda _: None) -> tuple[Tensor, Failures]:
@@ -128,7 +125,7 @@ class Encoding:
         Args:
             rest: their positions in the folder.
             add: called with the positions of a batch, and what :meth:`encode_batches` yields for it.
-            save: called at the end, however it comes: then all that was added is kept.
+            save: called at the end and before an interrupt is raised, to keep all that was added.
         """
         left = deque(rest)
         paths = (images.path(i) for i in rest)

@@ -45,9 +45,8 @@ class CachedReader:
         for view, folder in wanted:
             paths = folder.paths() if folder is not None else []
             kind = self._decoder.kind(ViewRequest("", view))
-            found = dict(zip(paths, self.cache.find(kind, paths), strict=True))
-            self._known[kind] = {path: slot for path, slot in found.items() if slot >= 0}
-            whole = whole and len(self._known[kind]) == len(found)
+            self._known[kind] = self._stored_slots(kind, paths)
+            whole = whole and len(self._known[kind]) == len(paths)
         self._late = whole
         if not whole:
             self._loader.start()
@@ -94,9 +93,7 @@ class CachedReader:
         """Find the stored images, and move them to the device if they fit there."""
         if self.cache.refresh():
             for kind, known in self._known.items():
-                paths = list(known)
-                found = zip(paths, self.cache.find(kind, paths), strict=True)
-                self._known[kind] = {path: slot for path, slot in found if slot >= 0}
+                self._known[kind] = self._stored_slots(kind, list(known))
             self._resident.clear()
         if self._stream is None:
             return
@@ -179,11 +176,15 @@ class CachedReader:
         self._known[kind][request.path] = -1
         return image
 
+    def _stored_slots(self, kind: str, paths: list[str]) -> dict[str, int]:
+        """The places of the images that are stored, by their paths."""
+        found = zip(paths, self.cache.find(kind, paths), strict=True)
+        return {path: slot for path, slot in found if slot >= 0}
+
     def _find(self, kind: str, batch: list[ViewRequest]) -> list[int]:
         known = self._known[kind]
         new = list({request.path for request in batch if known.get(request.path, -1) < 0})
-        found = dict(zip(new, self.cache.find(kind, new), strict=True))
-        known.update({path: slot for path, slot in found.items() if slot >= 0})
+        known.update(self._stored_slots(kind, new))
         return [known.get(request.path, -1) for request in batch]
 
     def _sent(

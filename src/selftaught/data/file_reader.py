@@ -1,7 +1,7 @@
 """Image files → batches of uint8 views, every file read again for every view."""
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import tee
 
 import torch
 from torch import Tensor
@@ -31,16 +31,10 @@ class FileReader:
         self._loader.start()
 
     def read(self, batches: Iterable[list[ViewRequest]]) -> Iterator[Batch]:
-        asked: deque[list[ViewRequest]] = deque()
-
-        def noted() -> Iterator[list[ViewRequest]]:
-            for requests in batches:
-                asked.append(requests)
-                yield requests
-
-        for batch in self._loader.read(noted()):
+        asked, noted = tee(batches)
+        for requests, batch in zip(noted, self._loader.read(asked), strict=True):
             here = batch._replace(images=batch.images.to(self.device, non_blocking=True))
-            yield augment(here, asked.popleft(), self.views)
+            yield augment(here, requests, self.views)
 
     def compile(self, images: int) -> None:
         """Nothing is compiled here: views are made in the workers."""

@@ -44,8 +44,7 @@ class DeepCluster(Learner):
         self.clusters = settings.clusters
         self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
         self.classifier = nn.Linear(settings.dim, self.clusters, bias=False)
-        self.labels: Tensor
-        self.register_buffer("labels", torch.zeros(images, dtype=torch.long))
+        self.labels = nn.Buffer(torch.zeros(images, dtype=torch.long))
 
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
         _, clusters = kmeans(embeddings, self.clusters, generator)

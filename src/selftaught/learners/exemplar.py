@@ -50,8 +50,7 @@ class Exemplar(Learner):
             )
         self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
         self.classes = nn.Parameter(torch.zeros(images, settings.dim))
-        self.started: Tensor
-        self.register_buffer("started", torch.zeros((), dtype=torch.bool))
+        self.started = nn.Buffer(torch.zeros((), dtype=torch.bool))
 
     @torch.no_grad()
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:

@@ -3,7 +3,7 @@
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftaught.learners.kmeans import ClusterSettings, kmeans
@@ -84,10 +84,8 @@ class Hyperbolic(Learner):
         assert settings.clusters is not None
         self.per_class, self.clusters = settings.neighbors, settings.clusters
         self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
-        self.fine: Tensor
-        self.coarse: Tensor
-        self.register_buffer("fine", torch.zeros(images, dtype=torch.long))
-        self.register_buffer("coarse", torch.zeros(images, dtype=torch.long))
+        self.fine = nn.Buffer(torch.zeros(images, dtype=torch.long))
+        self.coarse = nn.Buffer(torch.zeros(images, dtype=torch.long))
 
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
         fine, coarse = nested_clusters(F.normalize(embeddings), self.clusters, generator)

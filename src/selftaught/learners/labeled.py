@@ -1,7 +1,7 @@
 """The common part of methods that learn from classes."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from selftaught.learners.learner import Learner
 from selftaught.method import class_batches
@@ -18,8 +18,7 @@ class LabeledLearner(Learner):
     def __init__(self, encoder: Encoder, settings: Settings, classes: Tensor) -> None:
         super().__init__(encoder, settings, classes)
         self.per_class = settings.neighbors
-        self.classes: Tensor
-        self.register_buffer("classes", classes)
+        self.classes = nn.Buffer(classes)
 
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002
         return class_batches(self.classes.cpu(), self.batch_size, self.per_class, generator)

@@ -95,14 +95,10 @@ class MOM(Learner):
         self.pool, _ = pool_sizes(images)
         heads = {"f": linear_head(encoder.features, settings.dim), "pooled": nn.Identity()}
         self.network = EmbeddingNetwork(encoder, heads, normalize=True)
-        self.positives: Tensor
-        self.negatives: Tensor
-        self.weights: Tensor
-        self.mined: Tensor
-        self.register_buffer("positives", torch.full((images, self.pool), -1))
-        self.register_buffer("negatives", torch.full((images, self.pool), -1))
-        self.register_buffer("weights", torch.zeros(images, self.pool))
-        self.register_buffer("mined", torch.zeros((), dtype=torch.bool))
+        self.positives = nn.Buffer(torch.full((images, self.pool), -1))
+        self.negatives = nn.Buffer(torch.full((images, self.pool), -1))
+        self.weights = nn.Buffer(torch.zeros(images, self.pool))
+        self.mined = nn.Buffer(torch.zeros((), dtype=torch.bool))
 
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
         """steps×(3 × triplets) image indices: anchor, positive, negative, and so on, as many as fit into a batch."""

@@ -3,7 +3,7 @@
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftaught.learners.learner import Learner
@@ -59,11 +59,9 @@ class NCE(Learner):
         super().__init__(encoder, settings, images)
         self.noise = max(1, min(NOISE, images - 1))
         self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
-        self.memory: Tensor
-        self.constant: Tensor
+        self.memory = nn.Buffer(torch.zeros(images, settings.dim))
+        self.constant = nn.Buffer(torch.zeros(()))
         """Z; 0 before it is known."""
-        self.register_buffer("memory", torch.zeros(images, settings.dim))
-        self.register_buffer("constant", torch.zeros(()))
         self._seen: tuple[Tensor, Tensor] | None = None
 
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:

@@ -42,11 +42,9 @@ class Queue(nn.Module):
 
     def __init__(self, length: int, dim: int) -> None:
         super().__init__()
-        self.rows: Tensor
-        self.count: Tensor
+        self.rows = nn.Buffer(torch.zeros(length, dim))
+        self.count = nn.Buffer(torch.zeros((), dtype=torch.long))
         """The number of rows that were ever put in: it tells which slot is next, and which ones are still empty."""
-        self.register_buffer("rows", torch.zeros(length, dim))
-        self.register_buffer("count", torch.zeros((), dtype=torch.long))
 
     @torch.no_grad()
     def put(self, rows: Tensor) -> Tensor:
@@ -55,7 +53,7 @@ class Queue(nn.Module):
             raise ValueError(f"{len(rows)} rows do not fit into a queue of {len(self.rows)}")
         slots = (self.count + torch.arange(len(rows), device=self.rows.device)) % len(self.rows)
         self.rows.index_copy_(0, slots, rows.to(self.rows))
-        self.count += len(rows)
+        self.count.add_(len(rows))
         return slots
 
     def similarities(self, queries: Tensor) -> Tensor:

@@ -100,9 +100,8 @@ class Slade(LabeledLearner):
         self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
         self.criterion = metric_loss("multi-similarity", 0, settings.dim)
         self.basis = nn.Parameter(torch.zeros(int(classes.max()) + 1, settings.dim))
-        self.moments: Tensor
+        self.moments = nn.Buffer(torch.zeros(2, 2))
         """Mean and variance of the similarity of pairs within and across clusters; 0 before they are known."""
-        self.register_buffer("moments", torch.zeros(2, 2))
 
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
         """steps×batch image indices: the first half with labels, the second without."""

@@ -69,11 +69,9 @@ class UDMLSS(Learner):
         if self.rotation_weight:
             layers = nn.Linear(encoder.features, WIDTH), nn.ReLU(), nn.Linear(WIDTH, TURNS)
             self.rotation = nn.Sequential(*layers)
-        self.labels: Tensor
-        self.centers: Tensor
+        self.labels = nn.Buffer(torch.zeros(images, dtype=torch.long))
+        self.centers = nn.Buffer(torch.zeros(self.clusters, settings.dim))
         """The centers; all 0 before the first clustering."""
-        self.register_buffer("labels", torch.zeros(images, dtype=torch.long))
-        self.register_buffer("centers", torch.zeros(self.clusters, settings.dim))
 
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
         start = self.centers if bool(self.centers.any()) else None
