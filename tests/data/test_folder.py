@@ -13,9 +13,9 @@ ODD = ["with space.jpg", 'quote\'s "here".PNG', "emoji 🚗.jpeg", "new\nline.we
 
 def test_images_are_found_by_extension_however_nested(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
-    for name in (*ODD, "a/b/x.gif", "a/y.bmp", "notes.txt", "a/z", ".hidden.jpg"):
+    for name in (*ODD, "a/b/x.gif", "a/y.bmp", "a/phone.HEIC", "notes.txt", "a/z", ".hidden.jpg"):
         (tmp_path / name).touch()
-    assert set(find_images(tmp_path).files) == {*ODD, "a/b/x.gif", "a/y.bmp"}
+    assert set(find_images(tmp_path).files) == {*ODD, "a/b/x.gif", "a/y.bmp", "a/phone.HEIC"}
     assert list(find_images(tmp_path).files) == sorted(find_images(tmp_path).files)
 
 
@@ -137,7 +137,7 @@ def test_a_few_unreadable_images_are_fine_and_many_are_an_error(tmp_path: Path) 
     check_skipped(images, three, allow=True)
     with pytest.raises(SelftaughtError, match=r"3 of 40 images .* --allow-skipped"):
         check_skipped(images, three, allow=False)
-    with pytest.raises(SelftaughtError, match="none of the 40 images"):
+    with pytest.raises(SelftaughtError, match="none of the images in"):
         check_skipped(images, [Skipped(file, "empty file") for file in images.files], allow=True)
     assert len(images.without(three)) == 37
 

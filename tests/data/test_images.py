@@ -111,10 +111,12 @@ def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:
     Image.effect_noise((300, 300), 50).save(whole)
     (tmp_path / "cut.jpg").write_bytes(whole.read_bytes()[:4000])
     (tmp_path / "empty.jpg").touch()
+    (tmp_path / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(50))
     (tmp_path / "text.jpg").write_text("not an image")
     (tmp_path / "damaged.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 50)
     for name, reason in (
-        ("cut.jpg", "damaged"),
+        ("cut.jpg", "^damaged: the file ends too early$"),
+        ("phone.heic", "^HEIC photos are not read; save it as JPEG$"),
         ("empty.jpg", "empty file"),
         ("text.jpg", "not an image"),
         ("damaged.png", "damaged|not an image"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from selftaught.data.images import EXTENSIONS
+from selftaught.data.images import EXTENSIONS, UNREAD
 from selftaught.data.labels import Level, folder_labels, read_labels, usual_level
 from selftaught.data.tar_index import TarIndex, plain_files
 from selftaught.errors import SelftaughtError, UsageError, printable
@@ -150,6 +150,8 @@ class ImageFolder:
 def find_images(folder: str | os.PathLike[str], level: Level | None = None) -> ImageFolder:
     """All images below a folder, by extension; links are followed (each folder once), hidden files left out.
 
+    Photos in formats that are not read, such as HEIC, are among them, to be reported as unreadable.
+
     ``level``: which folders name classes; by default the folders that hold the images if no image lies beside folders
     of images, otherwise the folders directly in ``folder``.
     """
@@ -179,7 +181,7 @@ def find_images(folder: str | os.PathLike[str], level: Level | None = None) -> I
                         continue
                     if _is_folder(entry):
                         folders.append((entry.is_symlink(), name, entry.path))
-                    elif os.path.splitext(name)[1].lower() in EXTENSIONS:  # noqa: PTH122
+                    elif os.path.splitext(name)[1].lower() in EXTENSIONS | UNREAD:  # noqa: PTH122
                         found.append(prefix + name)
         except OSError as error:
             raise SelftaughtError(f"cannot read the folder {printable(place)}: {error.strerror}") from None
@@ -221,7 +223,7 @@ def check_skipped(folder: ImageFolder, skipped: Sequence[Skipped], *, allow: boo
     """Raise an error if no image is left, or if more images are unreadable than a few stray files would explain."""
     if len(skipped) == len(folder):
         raise SelftaughtError(
-            f"none of the {len(folder)} images in {printable(folder.root)} can be read: {_first(skipped)}"
+            f"none of the images in {printable(folder.root)} ({len(folder):,}) can be read: {_first(skipped)}"
         )
     if not allow and len(skipped) > SKIPPED_LIMIT * len(folder):
         raise SelftaughtError(

@@ -13,6 +13,8 @@ from selftaught.data.tar_index import Member, find_member, read_member
 from selftaught.errors import ImageError
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
+UNREAD = frozenset({".heic", ".heif", ".avif"})
+"""Endings of photos in formats that are not read here: they are left out with a reason, not in silence."""
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
 
 
@@ -38,6 +40,9 @@ def open_image(path: str | os.PathLike[str], least: int | None = None) -> Image.
     except ImageError:
         raise
     except UnidentifiedImageError:
+        ending = os.path.splitext(path)[1].lower()  # noqa: PTH122
+        if ending in UNREAD:
+            raise ImageError(f"{ending[1:].upper()} photos are not read; save it as JPEG") from None
         raise ImageError("not an image that can be read (JPEG, PNG, WebP, BMP, TIFF or GIF)") from None
     except Image.DecompressionBombError:
         raise ImageError("over 178 megapixels; make it smaller") from None
@@ -46,6 +51,8 @@ def open_image(path: str | os.PathLike[str], least: int | None = None) -> Image.
     except MemoryError:
         raise ImageError("too large for the memory") from None
     except Exception as error:  # decoders can raise anything on damaged files
+        if "truncated" in str(error):
+            raise ImageError("damaged: the file ends too early") from None
         raise ImageError(f"damaged: {' '.join(str(error).split()) or type(error).__name__}") from None
 
 
