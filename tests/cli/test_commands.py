@@ -116,7 +116,7 @@ def test_misuse_exits_with_2_and_names_the_nearest(call: Call, photos: Path, run
         (["evaluate", run, photos, "--scales", "7"], "scales must be 1, 2 or 3"),
         (["embed", run, photos, "--out", tmp_path / "v.txt"], ".parquet"),
         (["embed", run, photos, "--out", tmp_path / "no" / "v.npy"], "no folder"),
-        (["search", run, photos / "x.jpg", "--in", photos, "-k", "0"], "-k"),
+        (["search", run, photos / "x.jpg", "--in", photos, "-k", "0"], "search --help"),
     ]
     for words, hint in cases:
         code, message = failure(call, *words)
@@ -144,6 +144,7 @@ def test_bad_content_exits_with_1(call: Call, photos: Path, run: Path, tmp_path:
         (["train", photos, "--out", tmp_path / "d", "--eval", tmp_path / "one", *TINY], "are of one class (class 0)"),
         (["search", run, tmp_path / "broken.jpg", "--in", photos, "--out", tmp_path / "s.png"], "not an image"),
         (["search", run, tmp_path / "gone.jpg", "--in", photos, "--out", tmp_path / "s.png"], "no such file"),
+        (["search", run, tmp_path / "gone.jpg", "--in", empty], "no such file"),
         (["search", run, photos / "class 0" / "0.jpg", "--in", tmp_path / "v.parquet"], "no vectors"),
     ]
     for words, hint in cases:

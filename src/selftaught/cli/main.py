@@ -34,7 +34,9 @@ def main() -> NoReturn:
         if not what:  # no command was given, and the help has been shown
             sys.exit(2)
         unquoted = "extra argument" in what and ".tar" in what
-        _fail(f"{what} ({'put a pattern of shards in quotes' if unquoted else 'see selftaught --help'})", 2)
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "selftaught"
+        _fail(f"{what} ({'put a pattern of shards in quotes' if unquoted else f'see {command} --help'})", 2)
     except (KeyboardInterrupt, typer.Abort):
         _fail("interrupted", 130)
     except BrokenPipeError:

@@ -12,9 +12,9 @@ from torch import Tensor
 from selftaught.cli.model_use import embed_folder, load_model, whiten
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
-from selftaught.data import open_images
+from selftaught.data import open_image, open_images
 from selftaught.embedder import Embedder
-from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.errors import ImageError, SelftaughtError, UsageError, printable
 from selftaught.files import to_csv, write_atomically
 from selftaught.index import Index, is_index, open_index, scale_of
 from selftaught.report import Neighbor, rate, search_sheet
@@ -60,6 +60,8 @@ def search(
     output.check()
     if root is not None and not root.is_dir():
         raise UsageError(f"there is no folder {printable(root)}")
+    for query in queries:
+        _check_query(query)
     what = Path(use.run)
     if use.run and is_index(what):
         if use != ModelUse(use.run, use.device):
@@ -82,6 +84,15 @@ def search(
     if not any(near for _, near in found):
         raise SelftaughtError(f"there is nothing in {printable(within or what)} besides the query itself")
     _write(found, output)
+
+
+def _check_query(query: Path) -> None:
+    """Raise an error if a query is neither a folder nor an image: before the collection is embedded, not after."""
+    try:
+        if not query.is_dir():
+            open_image(query, least=1)
+    except ImageError as error:
+        raise ImageError(f"cannot read {printable(query)}: {error}") from None
 
 
 def _open_collection(use: ModelUse, within: str, allow_skipped: bool) -> tuple[Embedder, Vectors]:
