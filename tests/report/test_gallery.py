@@ -36,4 +36,5 @@ def test_a_histogram_has_all_values_and_its_threshold() -> None:
     counts = [int(n) for n in re.findall(r"<title>(\d+) at", svg)]
     assert sum(counts) == 4
     assert "threshold 0.3" in svg
+    assert svg.startswith('<div class="histogram" tabindex="0"'), "on a narrow screen it is scrolled, not shrunk"
     assert "threshold" not in histogram([], [], None)

@@ -31,7 +31,8 @@ STYLE = """
 .pairs .photos img { height: 6.5rem; max-width: 9.5rem; object-fit: cover; }
 .pairs .photos li { min-width: 0; max-width: 9.5rem; }
 h3 { margin: 1.5rem 0 0; font-size: 1.0625rem; }
-.histogram { width: 100%; height: auto; max-width: 60rem; font: 12px system-ui, sans-serif; }
+.histogram { overflow-x: auto; }
+.histogram svg { width: 100%; min-width: 40rem; height: auto; max-width: 60rem; font: 12px system-ui, sans-serif; }
 .histogram text { fill: var(--soft); }
 .histogram .all { fill: var(--soft); opacity: .55; }
 .histogram .made { fill: #2f81f7; opacity: .65; }
@@ -145,9 +146,11 @@ def histogram(distances: Sequence[float], made: Sequence[float], threshold: floa
         limit = f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="14" y2="{bottom}"/>'
         limit += f'<text x="{x + dx:.1f}" y="22" text-anchor="{side}">threshold {threshold:.3g}</text>'
     return (
-        f'<svg class="histogram" viewBox="0 0 {width} {height}" role="img" aria-label="Distances to the nearest photo">'
+        f'<div class="histogram" tabindex="0"><svg viewBox="0 0 {width} {height}" role="img" '
+        f'aria-label="Distances to the nearest photo">'
         f'{bars(distances, "all")}{bars(made, "made")}<line class="base" x1="0" x2="{width}" y1="{bottom}" '
-        f'y2="{bottom}"/>{ticks}<text x="{width}" y="{bottom + 18}" text-anchor="end">distance</text>{limit}</svg>'
+        f'y2="{bottom}"/>{ticks}<text x="{width}" y="{bottom + 18}" text-anchor="end">distance</text>{limit}'
+        "</svg></div>"
     )
 
 
