@@ -44,6 +44,15 @@ def printable(name: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(name))
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """A number with its noun in the singular or the plural.
+
+    >>> counted(1, "copy", "copies"), counted(2400, "image")
+    ('1 copy', '2,400 images')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def one_line(error: object, most: int = 200) -> str:
     """The message of an error, by whomever, on one line of at most so many characters."""
     return " ".join(str(error).split())[:most]

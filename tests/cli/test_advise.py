@@ -1,4 +1,6 @@
+import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,17 +18,17 @@ def test_a_query_has_no_more_neighbors_than_its_thing_has_photos(things: int | N
 
 
 def test_advice_names_copies_unreadable_files_and_a_command_that_train_takes(call: Call, tmp_path: Path) -> None:
-    folder = draw_photos(tmp_path / "photos", classes=6, photos=4)
+    folder = draw_photos(tmp_path / "my photos", classes=6, photos=4)
     shutil.copy(folder / "class 0" / "0.jpg", folder / "copy.jpg")
     (folder / "bad.jpg").write_text("no")
     code, text, _ = call("advise", folder, "--backbone", "small", "--device", "cpu")
     assert code == 0
     assert "25 photos, most about 90×70 pixels" in text
     assert "1 cannot be read, the first is bad.jpg" in text
-    assert "1 exact copies" in text
+    assert "1 exact copy and " in text
     last = text.splitlines()[-1]
-    assert last.startswith(f"Next: selftaught train {folder} --out RUN --neighbors ")
-    words = last.replace("Next: selftaught ", "").replace("RUN", str(tmp_path / "run")).split()
+    assert last.startswith(f"Next: selftaught train '{folder}' --out RUN --neighbors ")
+    words = shlex.split(last.replace("Next: selftaught ", "").replace("RUN", str(tmp_path / "run")))
     words[words.index("--epochs") + 1] = "0"
     assert call(*words)[0] == 0
 
@@ -44,7 +46,14 @@ def test_unreadable_images_are_an_error_where_they_are_many(call: Call, tmp_path
         (folder / name).write_text("no")
     for words in ((), ("--allow-skipped",)):
         code, _, error = call("advise", folder, "--backbone", "small", *words)
-        assert (code, "none of the 2 images" in error) == (1, True)
+        assert (code, "none of the images" in error) == (1, True)
+
+
+def test_brackets_in_a_reason_are_printed(call: Call, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    advice = advise(find_images(photos), "cpu", "small")
+    choices = tuple(replace(choice, reason="weights from selftaught[offline]") for choice in advice.choices)
+    monkeypatch.setattr("selftaught.cli.advise.advise", lambda *_, **__: replace(advice, choices=choices))
+    assert call("advise", photos)[1].count("selftaught[offline]") == len(choices)
 
 
 def test_advice_in_python_has_a_time_and_all_choices(photos: Path) -> None:

@@ -25,8 +25,9 @@ def test_decoded_images_are_listed_and_deleted(
 
 def test_decoded_images_in_use_are_kept(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SELFTAUGHT_CACHE", str(tmp_path))
-    cache = DecodedCache("some photos")
+    cache = DecodedCache("some photos [old]")
+    assert "some photos [old]" in call("cache", "list")[1]
     code, _, err = call("cache", "clear")
-    assert (code, "some photos: try again when no training is running" in err) == (1, True)
+    assert (code, "some photos [old]: try again when no training is running" in err) == (1, True)
     cache.close()
     assert call("cache", "clear")[0] == 0

@@ -71,6 +71,15 @@ def test_different_pictures_have_no_duplicates(call: Call, run: Path, collection
     assert rows(collection.parent / "found" / "duplicates.csv") == []
 
 
+def test_one_copy_is_told_in_the_singular(call: Call, run: Path, collection: Path) -> None:
+    for name in ("pixels.bmp", "small.png"):
+        (collection / name).unlink()
+    out, script = collection.parent / "found", collection.parent / "moves.sh"
+    code, text, _ = call("dedup", run, collection, "--out", out, "--threshold", 0, "--script", script)
+    assert (code, text.splitlines()[0]) == (0, "Among 21 photos, 1 is a copy, in 1 group: 1 with the same bytes.")
+    assert "moves 1 copy when" in text
+
+
 def test_links_are_no_copies(call: Call, run: Path, collection: Path) -> None:
     (collection / "link.png").symlink_to("05.png")
     code, _, log = call("dedup", run, collection, "--out", collection.parent / "found", "--threshold", 0)

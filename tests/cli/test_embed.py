@@ -102,13 +102,13 @@ def test_a_second_call_embeds_only_what_is_new_or_changed(
     gone.unlink()
     for out in (images.parent / "v.npy", images.parent / "v.parquet"):
         code, _, log = call("embed", run, images, "--out", out)
-        assert (code, "22 of 24 images are done, 2 are to do" in log) == (0, True)
+        assert (code, "22 of 24 images are done, 2 to do" in log) == (0, True)
         known = read_vectors(out)
         assert known.paths == find_images(images).files
         torch.testing.assert_close(
             known.vectors, embedder.encode([images / path for path in known.paths]), rtol=1e-4, atol=1e-5
         )
-        assert "24 of 24 images are done, 0 are to do" in call("embed", run, images, "--out", out)[2]
+        assert "24 of 24 images are done, 0 to do" in call("embed", run, images, "--out", out)[2]
 
 
 def test_work_that_is_still_right_is_gone_on_from_when_images_change(call: Call, run: Path, images: Path) -> None:
@@ -118,7 +118,7 @@ def test_work_that_is_still_right_is_gone_on_from_when_images_change(call: Call,
     (images / "class 1" / "worse.jpg").unlink()
     os.utime(images / "class 0" / "0.jpg", ns=(5, 5))
     code, _, log = call("embed", run, images, "--out", out)
-    assert (code, len(np.load(out)), "24 of 25 images are done, 1 are to do" in log) == (0, 24, True)
+    assert (code, len(np.load(out)), "24 of 25 images are done, 1 to do" in log) == (0, 24, True)
 
 
 def test_another_model_size_or_folder_is_not_mixed_in(call: Call, run: Path, images: Path, photos: Path) -> None:
@@ -185,7 +185,7 @@ def test_vectors_and_names_of_different_writings_are_never_joined(
     code, _, log = call("search", run, query, "--in", out)
     assert (code, "does not belong to v.json" in log) == (1, True)
     code, _, log = call("embed", run, images, "--out", out)
-    assert (code, "1 of 24 images are done, 23 are to do" in log) == (0, True)
+    assert (code, "1 of 24 images are done, 23 to do" in log) == (0, True)
     assert call("search", run, query, "--in", out, "--out", images.parent / "s.png")[0] == 0
 
 
@@ -318,7 +318,7 @@ def test_processes_of_a_launcher_embed_a_part_each_and_go_on(
     codes, logs = run_launched(2, tmp_path / "again", *words)
     assert codes == [0, 0], logs
     done = len(read_vectors(tmp_path / "v.1-of-2.npy").paths)
-    assert f"{done} of {done} images are done, 0 are to do" in logs[0]
+    assert f"{done} of {done} images are done, 0 to do" in logs[0]
     assert read_vectors(tmp_path / "v.npy").paths == whole.paths
 
 

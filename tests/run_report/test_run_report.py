@@ -62,7 +62,7 @@ def test_without_labels_neighbors_before_and_after_and_the_floor_stand_side_by_s
     add_floor(copy, after=0.95)
     page = write_run_report(copy, reporter=QUIET)
     source, text = page.read_text("utf-8"), text_of(page)
-    assert "found again at 95.00%, without training at 90.00%: no sign that training did harm." in text
+    assert "found again at 95.00%, without training at 90.00% (plain backbone): no sign that training did harm." in text
     assert "trained (this run&#x27;s model) 95.00 %" in text
     assert source.count("<h3>Without training</h3>") == source.count("<h3>After training</h3>") == 3
     assert 'class="right"' not in source
@@ -89,9 +89,18 @@ def test_copies_are_found_and_unreadable_photos_are_left_out(copy: Path, photos:
     page = write_run_report(copy, str(tmp_path / "others"), out=tmp_path / "page.html", reporter=QUIET)
     assert not (copy / REPORT).exists()
     text = text_of(page)
-    assert "same bytes" in text
+    readable = len(list((tmp_path / "others").iterdir())) - 1
+    assert f"among all {readable} photos" in text, "the one that cannot be read is no reason to speak of a part"
+    assert "1 is a copy of another" in text
     assert "again.jpg" in text
     assert "bad.jpg" not in text
+
+
+def test_one_unreadable_photo_of_the_training_is_told_in_the_singular(copy: Path) -> None:
+    (copy / "skipped.csv").write_text("path,reason\nclass 0/0.jpg,damaged\n")
+    text = text_of(write_run_report(copy, reporter=QUIET))
+    assert "; 1 more could not be read (skipped.csv)" in text
+    assert "Among the 23 photos trained on, no file is there twice" in text
 
 
 def test_photos_that_are_gone_are_one_sentence_and_others_can_be_given(copy: Path, photos: Path) -> None:

@@ -144,13 +144,14 @@ def test_damaged_models_json_costs_the_comparison_and_nothing_else(best_run: Pat
 
 def test_the_verdict_says_in_words_whether_training_was_worth_it() -> None:
     floors = {"plain backbone": {"found_again": 0.98}, "half-whitened": {"found_again": 0.97}}
-    assert "no sign that training did harm" in give_verdict(floors, "plain backbone", {"found_again": 0.99}, False)
+    fine = give_verdict(floors, "plain backbone", {"found_again": 0.99}, False)
+    assert fine.endswith("98.00% (plain backbone): no sign that training did harm")
     worse = give_verdict(floors, "plain backbone", {"found_again": 0.9}, True)
     assert "training made it worse" in worse
     assert "so the untrained model (plain backbone) is served, and the trained one is in trained/" in worse
     scored = {name: row | {"recall@1": 0.4, "map@r": 0.2} for name, row in floors.items()}
     said = give_verdict(scored, "plain backbone", {"found_again": 0.99, "recall@1": 0.452, "map@r": 0.151}, False)
-    assert "Recall@1 and MAP@R 45.2% / 15.1%" in said
+    assert "Recall@1 and MAP@R 45.2% / 15.1%; without training 40.0% / 20.0% (plain backbone), 40.0%" in said
     assert said.endswith("training gained 5.2 points of Recall@1 and lost 4.9 points of MAP@R")
     for recall, word in ((0.3, "right"), (0.5, "wrong")):
         told = give_verdict(scored, "plain backbone", {"found_again": 0.9, "recall@1": recall, "map@r": 0.1}, True)

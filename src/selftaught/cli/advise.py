@@ -1,5 +1,6 @@
 """Describe a collection before training on it, and recommend settings."""
 
+import shlex
 import statistics
 
 from rich.console import Console
@@ -8,7 +9,7 @@ from rich.table import Table
 from selftaught.advice import Advice, advise
 from selftaught.console import Reporter, duration
 from selftaught.data import ImageFolder, open_image, open_images
-from selftaught.errors import ImageError, SelftaughtError, printable
+from selftaught.errors import ImageError, SelftaughtError, counted, printable
 
 MEASURED = 200
 """The number of photos, evenly spread, whose size is measured."""
@@ -24,7 +25,7 @@ def advise_on(source: str, backbone: str, device: str, allow_skipped: bool) -> N
     table = Table("setting", "value", "why", box=None, pad_edge=False, header_style="")
     for choice in advice.choices:
         table.add_row(choice.name.replace("_", " "), str(choice.value), choice.reason)
-    Console(soft_wrap=True, highlight=False).print(table)
+    Console(soft_wrap=True, highlight=False, markup=False).print(table)
     print(f"Training with these would take about {duration(advice.seconds)} here.")
     print(command(source, advice))
 
@@ -37,8 +38,9 @@ def describe(advice: Advice) -> list[str]:
         first = advice.skipped[0]
         lines.append(f"{len(advice.skipped)} cannot be read, the first is {printable(first.path)}: {first.reason}")
     if kinds:
-        equal = len(kinds) - kinds.count("near")
-        lines.append(f"{equal} exact copies and {kinds.count('near')} near-duplicates (see selftaught dedup)")
+        near = kinds.count("near")
+        equal = counted(len(kinds) - near, "exact copy", "exact copies")
+        lines.append(f"{equal} and {counted(near, 'near-duplicate')} (see selftaught dedup)")
     else:
         lines.append("no duplicates")
     things = advice.photos_per_thing
@@ -64,4 +66,4 @@ def command(source: str, advice: Advice) -> str:
     """The next command, in words."""
     options = {"neighbors": "--neighbors", "epochs": "--epochs", "batch_size": "--batch-size", "backbone": "--backbone"}
     words = " ".join(f"{options[choice.name]} {choice.value}" for choice in advice.choices)
-    return f"Next: selftaught train {printable(source)} --out RUN {words}"
+    return f"Next: selftaught train {shlex.quote(printable(source))} --out RUN {words}"

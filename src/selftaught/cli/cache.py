@@ -24,7 +24,7 @@ def list_collections() -> None:
         for held in found:
             used = time.strftime("%Y-%m-%d %H:%M", time.localtime(held.used))
             table.add_row(printable(held.name), f"{held.bytes / 1e9:.2f} GB", used)
-        Console(soft_wrap=True).print(table)
+        Console(soft_wrap=True, markup=False).print(table)
     total = sum(held.bytes for held in found)
     limit = f"of at most {cache_limit(root) / 1e9:.0f} GB" if root.is_dir() else "so far"
     others = f"{CACHE_PLACE} sets another place, {CACHE_LIMIT} another limit"

@@ -21,7 +21,7 @@ def list_benchmarks() -> None:
     table = Table("name", "data set", "what to get", box=None, pad_edge=False)
     for benchmark in BENCHMARKS.values():
         table.add_row(benchmark.name, benchmark.title, benchmark.origin)
-    Console(soft_wrap=True).print(table)
+    Console(soft_wrap=True, markup=False).print(table)
     print("Give one as NAME:ROOT or NAME:ROOT:SPLIT, with split train, test, all, train-a or train-b, train-a10 …")
 
 

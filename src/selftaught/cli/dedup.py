@@ -8,7 +8,7 @@ from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import ImageFolder, open_images
 from selftaught.duplicates import Copy, CopyGroup, Duplicates, distances_of_known_copies, find_copies, leave_out_links
-from selftaught.errors import UsageError, printable
+from selftaught.errors import UsageError, counted, printable
 from selftaught.files import new_folder, to_csv, write_atomically
 from selftaught.report import PhotoGroup, Section, histogram, photo_groups, photo_of, write_gallery
 from selftaught.vectors import check_folder_of
@@ -71,7 +71,8 @@ def dedup(
     print(f"page:  {printable(page)}\ntable: {printable(table)}")
     if script is not None:
         write_atomically(script, moving_script(found, out.absolute() / "moved"))
-        print(f"script: {printable(script)} moves {found.extra} copies when you run it with sh; nothing was moved yet")
+        copies = counted(found.extra, "copy", "copies")
+        print(f"script: {printable(script)} moves {copies} when you run it with sh; nothing was moved yet")
 
 
 def summarize(found: Duplicates) -> str:
@@ -80,8 +81,8 @@ def summarize(found: Duplicates) -> str:
     if not kinds:
         return f"No duplicates among {len(found.images)} photos."
     counts = [f"{kinds.count(kind)} {name}" for kind, name in KINDS.items() if kind in kinds]
-    groups = "1 group" if len(found.groups) == 1 else f"{len(found.groups)} groups"
-    return f"Among {len(found.images)} photos, {found.extra} are copies, in {groups}: {', '.join(counts)}."
+    copies = "1 is a copy" if found.extra == 1 else f"{found.extra} are copies"
+    return f"Among {len(found.images)} photos, {copies}, in {counted(len(found.groups), 'group')}: {', '.join(counts)}."
 
 
 KINDS = {"same bytes": "with the same bytes", "same pixels": "with the same pixels", "near": "nearly the same"}

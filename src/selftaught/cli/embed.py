@@ -56,7 +56,7 @@ def embed(use: ModelUse, source: str, out: Path, shard: str | None, allow_skippe
             known = before | log.known
             todo = [i for i, file in enumerate(images.files) if file not in known or known[file].stamp != stamps[i]]
             if known:
-                reporter.say(f"{len(images) - len(todo)} of {len(images)} images are done, {len(todo)} are to do")
+                reporter.say(f"{len(images) - len(todo)} of {len(images)} images are done, {len(todo)} to do")
 
             def add(batch: list[int], vectors: Tensor, failures: Failures) -> None:
                 log.add([(images.files[i], stamps[i]) for i in batch], vectors, failures)

@@ -69,7 +69,7 @@ def describe_course(course: Course, embedder: Embedder) -> list[tuple[str, str]]
     record, settings = course.record, course.record.settings or course.record.requested
     where = " and ".join(map(printable, record.sources))
     count = f"{len(course.training) - course.skipped:,} in {where}" if course.training is not None else where
-    left_out = f"; {course.skipped:,} could not be read and were left out (skipped.csv)" if course.skipped else ""
+    left_out = f"; {course.skipped:,} more could not be read (skipped.csv)" if course.skipped else ""
     weights = "pretrained" if record.pretrained else "without pretrained weights"
     learned = "only the last layer learned" if settings.train == "heads" else "all of it learned"
     sides = " and ".join(map(str, embedder.sides))

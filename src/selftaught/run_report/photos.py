@@ -24,7 +24,10 @@ BEFORE, AFTER = "without training", "after training"
 
 @dataclass(frozen=True)
 class Looks:
-    """Photos and their vectors, n×d, by the name of the model; ``served``: the name of the run's own model."""
+    """Photos and their vectors, n×d, by the name of the model; ``served``: the name of the run's own model.
+
+    ``total``: the number of photos of which these are some or all, without those that turned out unreadable.
+    """
 
     images: ImageFolder
     total: int
@@ -53,6 +56,7 @@ def look_at_photos(
     picked = pick(len(found), MOST_ON_GPU if embedder.device.type == "cuda" else MOST_ON_CPU)
     sample = found.only([found.files[i] for i in picked])
     vectors: dict[str, Tensor] = {}
+    total = len(found)
     with reporter.work("looking at photos for the page", len(sample) * len(models)) as tell:
         for name, model in models.items():
             vectors[name], failures = model.encoding.encode_files(sample.paths(), tell)
@@ -60,10 +64,11 @@ def look_at_photos(
                 gone = {i for i, _ in failures}
                 kept = [i for i in range(len(sample)) if i not in gone]
                 vectors = {name: rows[kept] if len(rows) == len(sample) else rows for name, rows in vectors.items()}
+                total -= len(gone)
                 sample = sample.only([sample.files[i] for i in kept])
     if len(sample) < 2:
         raise UsageError(f"the page needs two photos or more, and there are {len(sample)} in {printable(found.root)}")
-    return Looks(sample, len(found), sample.labels() if labeled else None, vectors, served, embedder)
+    return Looks(sample, total, sample.labels() if labeled else None, vectors, served, embedder)
 
 
 def pick(count: int, most: int) -> list[int]:

@@ -34,7 +34,7 @@ from selftaught.report import (
 from selftaught.retrieval import nearest
 from selftaught.run_folder import REPORT
 from selftaught.run_report.course import Course, describe_course, explain_scores, judge, read_course, scores_of
-from selftaught.run_report.photos import AFTER, BEFORE, Looks, look_at_photos
+from selftaught.run_report.photos import AFTER, BEFORE, STRETCHES, Looks, look_at_photos
 
 QUERIES, FOUND = 8, 6
 """The number of photos whose neighbors are shown, and the number of neighbors."""
@@ -184,13 +184,15 @@ def _copies(course: Course, looks: Looks, reporter: Reporter) -> Section:
     if course.training is not None:
         same = find_same_bytes(course.training.paths())
         equal = sum(i != j for i, j in enumerate(same))
-        files = "no file is there twice" if not equal else f"{equal:,} have the same bytes as another"
-        told.append(f"Among the {len(same):,} photos trained on, {files}.")
+        have = "has" if equal == 1 else "have"
+        files = f"{equal:,} {have} the same bytes as another" if equal else "no file is there twice"
+        told.append(f"Among the {len(same) - course.skipped:,} photos trained on, {files}.")
     vectors = looks.vectors[looks.served]
     known = distances_of_known_copies(looks.embedder, looks.images, vectors, KNOWN_COPIES)
     with reporter.work("looking for copies", len(looks)) as tell:
         found = find_copies(looks.images, vectors, known, advance=tell)
-    some = f"{found.extra:,} are copies of another, the same or nearly" if found.extra else "none is a copy of another"
+    are = "is a copy" if found.extra == 1 else "are copies"
+    some = f"{found.extra:,} {are} of another, the same or nearly" if found.extra else "none is a copy of another"
     told.append(f"Among {_which(looks)}, {some}. selftaught dedup looks at all, and shows where it draws the line.")
     groups = []
     for number, group in enumerate(found.groups[:SHOWN_GROUPS], 1):
@@ -229,7 +231,7 @@ def _pairs(kind: str, pairs: list[tuple[str, str]]) -> str:
 def _which(looks: Looks) -> str:
     if len(looks) == looks.total:
         return f"all {len(looks):,} photos"
-    return f"{len(looks):,} of {looks.total:,} photos, taken in stretches of neighboring names"
+    return f"{len(looks):,} of {looks.total:,} photos (from {STRETCHES} places in the list of their names)"
 
 
 def _square(path: str) -> Image.Image:

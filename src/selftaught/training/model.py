@@ -126,11 +126,11 @@ def give_verdict(floors: Mapping[str, Mapping[str, float]], best: str, row: Mapp
     before, after = floors[best]["found_again"], row["found_again"]
     without = "without this training" if ORIGIN in floors else "without training"
     if "recall@1" in row:
-        scores = ", ".join(f"{name} {_pair(floor)}" for name, floor in floors.items())
-        told = f"Recall@1 and MAP@R {_pair(row)}; {without}: {scores}; against the best of each, training "
+        scores = ", ".join(f"{_pair(floor)} ({name})" for name, floor in floors.items())
+        told = f"Recall@1 and MAP@R {_pair(row)}; {without} {scores}; against the best of each, training "
         told += f"{_change(floors, row, 'recall@1')} of Recall@1 and {_change(floors, row, 'map@r')} of MAP@R"
     else:
-        told = f"images are found again at {after:.2%}, {without} at {before:.2%}"
+        told = f"images are found again at {after:.2%}, {without} at {before:.2%} ({best})"
         told += ": no sign that training did harm" if after >= before - SLACK else ": training made it worse"
     if not served:
         return told
