@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -16,16 +17,16 @@ from selftaught.data import open_image, open_images
 from selftaught.embedder import Embedder
 from selftaught.errors import ImageError, SelftaughtError, UsageError, printable
 from selftaught.files import to_csv, write_atomically
-from selftaught.index import Index, is_index, open_index, scale_of
-from selftaught.report import Neighbor, rate, search_sheet
+from selftaught.index import Hit, is_index, open_index, scale_of
+from selftaught.report import rate, search_sheet
 from selftaught.retrieval import nearest
 from selftaught.vectors import SUFFIXES, Vectors, check_folder_of, read_vectors_of
 
 SHEET_IMAGES = 500
 """The most images on a contact sheet; the table has all."""
 
-Found = list[tuple[Path, list[Neighbor]]]
-Ask = Callable[[Tensor, int], list[list[Neighbor]]]
+Found = list[tuple[Path, list[Hit]]]
+Ask = Callable[[Tensor, int], list[list[Hit]]]
 """(q×dim, k) → the k nearest of each query."""
 
 
@@ -69,7 +70,8 @@ def search(
         if within is not None:
             raise UsageError(f"{printable(what)} is an index, which is searched itself: leave --in out")
         index = open_index(what, use.device)
-        embedder, size, ask = index.embedder, len(index), _search_index(index, root, exact)
+        ask: Ask = partial(index.search_vectors, exact=exact, root=root)
+        embedder, size = index.embedder, len(index)
     else:
         if within is None:
             load_model(use)  # raises an error if there is none
@@ -113,24 +115,15 @@ def _open_collection(use: ModelUse, within: str, allow_skipped: bool) -> tuple[E
     return embedder, Vectors(images.root, images.files, vectors, embedder.identity, embedder.metric)
 
 
-def _search_index(index: Index, root: Path | None, exact: bool) -> Ask:
-    def ask(vectors: Tensor, count: int) -> list[list[Neighbor]]:
-        found = index.search_vectors(vectors, count, exact=exact, root=root)
-        return [[Neighbor(hit.path, hit.distance, hit.closer_than) for hit in near] for near in found]
-
-    return ask
-
-
 def _search_vectors(known: Vectors, root: Path | None, device: torch.device) -> Ask:
     collection, place = known.vectors.to(device), root or known.root
     scale = scale_of(known.vectors)
 
-    def ask(vectors: Tensor, count: int) -> list[list[Neighbor]]:
+    def ask(vectors: Tensor, count: int) -> list[list[Hit]]:
         distances, indices = nearest(vectors.to(device), collection, min(count, len(known.paths)))
         rows = zip(distances.tolist(), indices.tolist(), strict=True)
         return [
-            [Neighbor(place / known.paths[i], d, scale.closer_than(d)) for d, i in zip(*row, strict=True)]
-            for row in rows
+            [Hit(place / known.paths[i], d, scale.closer_than(d)) for d, i in zip(*row, strict=True)] for row in rows
         ]
 
     return ask
@@ -152,7 +145,7 @@ def _embed_queries(embedder: Embedder, queries: Sequence[Path], allow_skipped: b
 
 def _without_queries(paths: Sequence[Path], vectors: Tensor, ask: Ask, k: int, size: int) -> Found:
     """The k nearest of each query, without the query's own file under any name."""
-    found: dict[int, list[Neighbor]] = {}
+    found: dict[int, list[Hit]] = {}
     count, rest = min(k + 1, size), list(range(len(paths)))
     while rest:
         for number, near in zip(rest, ask(vectors[rest], count), strict=True):
@@ -192,7 +185,7 @@ def _print_table(found: Found) -> None:
 
 
 def _json(found: Found) -> str:
-    def row(rank: int, near: Neighbor) -> dict[str, object]:
+    def row(rank: int, near: Hit) -> dict[str, object]:
         return {"rank": rank, "path": str(near.path), "distance": near.distance, "closer_than": near.closer_than}
 
     content = [{"query": str(query), "neighbors": [row(*pair) for pair in enumerate(near, 1)]} for query, near in found]

@@ -8,13 +8,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from selftaught.data.benchmarks import BENCHMARKS, SPLITS, benchmark_of, find_benchmark, read_benchmark
+from selftaught.data.benchmarks import BENCHMARKS, SPLITS, benchmark_of, read_benchmark
 from selftaught.data.folder import ImageFolder, find_images
 from selftaught.data.labels import check_level
 from selftaught.data.shards import are_shards, expand, find_in_shards
 from selftaught.errors import UsageError, unknown
-
-__all__ = ["Source", "absolute", "find_benchmark", "open_images", "parse"]
 
 WORD = re.compile(r"[A-Za-z][\w-]+")
 """The form of a benchmark's name; a drive letter does not match it."""

@@ -39,10 +39,10 @@ def add_images(
     index: Index, source: str | os.PathLike[str], *, allow_skipped: bool = False, quiet: bool = False
 ) -> Change:
     """Embed the images of a folder (or shards) that are new or have changed, and write them into the index."""
-    images = open_images(source, "all")
+    images, reporter = open_images(source, "all"), Reporter(quiet)
     with lock_folder(index.folder):
         index.table.refresh()
-        return _finish(index, _add(index, images, allow_skipped, Reporter(quiet)), Reporter(quiet))
+        return _finish(index, _add(index, images, allow_skipped, reporter), reporter)
 
 
 def sync_images(

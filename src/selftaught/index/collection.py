@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -18,8 +18,7 @@ from selftaught.model_files import DESCRIPTION, write_model
 MODEL = "model"
 
 
-@dataclass(frozen=True)
-class Hit:
+class Hit(NamedTuple):
     """An image that was found."""
 
     path: Path

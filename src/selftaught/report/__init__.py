@@ -1,7 +1,6 @@
 """Results as pictures: contact sheets, training curves and the HTML page."""
 
-from selftaught.report.comparison import STYLE as COMPARISON_STYLE
-from selftaught.report.comparison import Find, comparison
+from selftaught.report.comparison import COMPARISON_STYLE, Find, comparison
 from selftaught.report.curves import (
     FAINT,
     INK,
@@ -12,13 +11,12 @@ from selftaught.report.curves import (
     plot_lines,
     style_axes,
 )
-from selftaught.report.gallery import STYLE as GALLERY_STYLE
-from selftaught.report.gallery import PhotoGroup, histogram, photo_groups, photo_of, write_gallery
+from selftaught.report.gallery import GALLERY_STYLE, PhotoGroup, histogram, photo_groups, photo_of, write_gallery
 from selftaught.report.image_map import draw_image_map
 from selftaught.report.noise import chance, scatter
 from selftaught.report.page import Section, picture, write_page
 from selftaught.report.plane import EARLY, LATE, Map, neighbor_map, principal_map
-from selftaught.report.search_sheet import Neighbor, rate, search_sheet
+from selftaught.report.search_sheet import rate, search_sheet
 from selftaught.report.sheet import FRAME_COLORS, Frame, Tile, above, beside, contact_sheet, fit_image
 from selftaught.report.text import font, text_line
 
@@ -34,7 +32,6 @@ __all__ = [
     "Find",
     "Frame",
     "Map",
-    "Neighbor",
     "PhotoGroup",
     "Section",
     "Tile",

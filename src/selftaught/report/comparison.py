@@ -9,7 +9,7 @@ from selftaught.report.gallery import thumbnail
 SIDE = 150
 """Pixels of a photo's shorter side; the page shows a square of it."""
 
-STYLE = """
+COMPARISON_STYLE = """
 .query { display: grid; grid-template-columns: minmax(5rem, 8rem) 1fr; gap: 0 1.5rem; margin: 1.5rem 0 2.5rem; }
 .query > figure { grid-row: span 2; margin: 0; padding: 0; border: 0; background: none; font-size: .8125rem;
   color: var(--soft); width: 100%; line-height: 1.35; }

@@ -19,7 +19,7 @@ THUMBNAIL = 200
 """The height of a thumbnail in pixels; its width is at most 1.5 times that."""
 BARS = 60
 
-STYLE = """
+GALLERY_STYLE = """
 .photos { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1rem 0; padding: 0; list-style: none; }
 .photos li { width: min-content; min-width: 7rem; font-size: .8125rem; line-height: 1.35; color: var(--soft); }
 .photos img { height: 8.5rem; width: auto; max-width: none; border-radius: .375rem; border: 1px solid var(--line); }
@@ -113,7 +113,7 @@ def write_gallery(
         button = '<button id="save">Save the names as groups.csv</button>'
         top = f'<script type="application/json" id="table">{content}</script>\n'
         top += f'<div class="bar">{button}<span id="told" role="status"></span></div>'
-    write_page(path, title, lead, sections, style=STYLE, top=top, script=NAMING if names is not None else "")
+    write_page(path, title, lead, sections, style=GALLERY_STYLE, top=top, script=NAMING if names is not None else "")
 
 
 def histogram(distances: Sequence[float], made: Sequence[float], threshold: float | None) -> str:

@@ -1,7 +1,6 @@
 """The results of a search as a picture: the query, its neighbors in order, and all names in full beneath."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image, ImageDraw
@@ -12,24 +11,15 @@ from selftaught.report.text import drawable, font
 COLUMNS, TILE = 5, 160
 LINE = 15
 """Size of the text in the list of names."""
-
-
-@dataclass(frozen=True)
-class Neighbor:
-    """An image that was found, with its distance."""
-
-    path: Path
-    distance: float
-    closer_than: float | None
-    """The fraction of neighbors within the collection that are further apart."""
+Neighbor = tuple[Path, float, float | None]
+"""An image that was found, its distance, and the fraction of neighbors in the collection that are further apart."""
 
 
 def search_sheet(found: Sequence[tuple[Path, Sequence[Neighbor]]]) -> Image.Image:
     """One block for each (query, neighbors), one above another.
 
     Example:
-        >>> near = Neighbor(Path("near.jpg"), 0.25, 0.97)
-        >>> sheet = search_sheet([(Path("query.jpg"), [near])])
+        >>> sheet = search_sheet([(Path("query.jpg"), [(Path("near.jpg"), 0.25, 0.97)])])
     """
     return above([_block(query, neighbors) for query, neighbors in found])
 
@@ -46,13 +36,12 @@ def rate(closer_than: float | None) -> str:
 
 
 def _block(query: Path, neighbors: Sequence[Neighbor]) -> Image.Image:
-    tiles = [Tile(near.path, f"{rank} · {near.distance:.3f}") for rank, near in enumerate(neighbors, 1)]
+    tiles = [Tile(path, f"{rank} · {distance:.3f}") for rank, (path, distance, _) in enumerate(neighbors, 1)]
     rows = [tiles[start : start + COLUMNS] for start in range(0, len(tiles), COLUMNS)]
     pictures = beside([contact_sheet([[Tile(query, "query", "query")]], tile=TILE), contact_sheet(rows, tile=TILE)])
     lines = [("query", "", str(query))]
-    lines += [
-        (f"{n} · {near.distance:.4f}", rate(near.closer_than), str(near.path)) for n, near in enumerate(neighbors, 1)
-    ]
+    for rank, (path, distance, closer_than) in enumerate(neighbors, 1):
+        lines.append((f"{rank} · {distance:.4f}", rate(closer_than), str(path)))
     face, margin, step = font(LINE), TILE // 10, round(1.5 * LINE)
     starts = (margin, margin + 6 * LINE, margin + 24 * LINE)
     width = max(pictures.width, *(starts[2] + int(face.getlength(drawable(line[2]))) + margin for line in lines))

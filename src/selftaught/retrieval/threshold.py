@@ -24,8 +24,6 @@ CROWDED = 0.1
 """If more than this share of photos have a neighbor as near as a copy, copies cannot be told from others."""
 FEWEST = 16
 """The fewest different photos that are needed to tell their distances from those of copies."""
-
-
 SAMPLES, SHARE = 21, 0.9
 """The threshold is the median over this many samples, each of this share of the photos: if copies and different photos
 overlap, a few photos can change the threshold of one sample a lot."""

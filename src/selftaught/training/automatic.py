@@ -101,16 +101,6 @@ def _use_size(settings: Settings, backbone: Backbone) -> list[Choice]:
     return [Choice("use_size", round(settings.use_scale * inputs.size), larger)]
 
 
-def choose_epochs(settings: Settings, images: int, device: torch.device, pace: "Pace") -> Choice:
-    """The number of epochs if the user gives none: on a CPU, as many as a user may want to wait for."""
-    if device.type == "cuda" or settings.train == "heads":
-        most = max(FEWEST_EPOCHS, MOST_STEPS * BATCH_SIZE // images)
-        return Choice("epochs", min(EPOCHS, most), f"{EPOCHS}, fewer for very many images")
-    seconds = pace.per_image * images
-    epochs = min(EPOCHS, max(1, int(PATIENCE / seconds)))
-    return Choice("epochs", epochs, f"about {duration(seconds)} each without a GPU, {EPOCHS} at most")
-
-
 @dataclass(frozen=True)
 class Pace:
     """Seconds per view: to learn from it, or only to embed it."""
@@ -122,6 +112,16 @@ class Pace:
     def per_image(self) -> float:
         """Seconds per image and epoch: student and teacher see two views, and the search for neighbors embeds one."""
         return 2 * self.learn + 3 * self.look
+
+
+def choose_epochs(settings: Settings, images: int, device: torch.device, pace: Pace) -> Choice:
+    """The number of epochs if the user gives none: on a CPU, as many as a user may want to wait for."""
+    if device.type == "cuda" or settings.train == "heads":
+        most = max(FEWEST_EPOCHS, MOST_STEPS * BATCH_SIZE // images)
+        return Choice("epochs", min(EPOCHS, most), f"{EPOCHS}, fewer for very many images")
+    seconds = pace.per_image * images
+    epochs = min(EPOCHS, max(1, int(PATIENCE / seconds)))
+    return Choice("epochs", epochs, f"about {duration(seconds)} each without a GPU, {EPOCHS} at most")
 
 
 def measure_pace(encoder: Encoder, device: torch.device, count: int = TIMED_VIEWS, bfloat16: bool = False) -> Pace:

@@ -148,7 +148,7 @@ class Evaluation:
             known = self.passes[looked].embeddings_of(images, self.learner.network)
             if known is not None:
                 return known
-        own = [indices[i] for i in shard(len(indices))] if len(shard(len(indices))) < len(indices) else indices
+        own = [indices[i] for i in shard(len(indices))]
         self.learner.eval()
         with self.reporter.work(label, len(own)) as tell:
 
