@@ -179,7 +179,23 @@ def test_the_verdict_names_what_the_backbone_gives_without_training(run: Path, t
     rows = {"plain backbone": {"recall@1": 0.4321}, "trained": {"recall@1": 0.5}, "damaged": None}
     (tmp_path / "run" / "models.json").write_text(json.dumps({"floor": "plain backbone", "models": rows}))
     Embedder.load(tmp_path / "run", "cpu").save(tmp_path / "model")
-    assert "Without any training: plain backbone 43.2%." in (tmp_path / "model" / "README.md").read_text("utf-8")
+    card = (tmp_path / "model" / "README.md").read_text("utf-8")
+    assert "Without any training: 43.2% (plain backbone)." in card
+    assert "43.2% before, 50.0% after" in card, "of the finished model, not of the last epoch"
+    assert "| recall@1 | 43.2% | 50.0% |" in card
+
+
+def test_the_card_of_an_untrained_model_that_a_run_serves_says_so(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    rows = {"plain backbone": {"recall@1": 0.4}, "trained": {"recall@1": 0.3}}
+    (tmp_path / "run" / "models.json").write_text(json.dumps({"floor": "plain backbone", "models": rows}))
+    about = tmp_path / "run" / "model.json"
+    about.write_text(json.dumps(json.loads(about.read_text()) | {"trained": False}))
+    Embedder.load(tmp_path / "run", "cpu").save(tmp_path / "model")
+    card = (tmp_path / "model" / "README.md").read_text("utf-8")
+    assert "Trained on" not in card
+    assert "so this is the model without that training" in card
+    assert "40.0% before, 30.0% after. This is the model before." in card
 
 
 def test_without_labels_the_card_promises_nothing(photos: Path, tmp_path: Path) -> None:

@@ -67,6 +67,13 @@ def _training(description: dict[str, Any], history: dict[str, Any]) -> str:
     shown = ("method", "epochs", "batch_size", "neighbors", "lr", "seed")
     values = ", ".join(f"{name} {settings[name]}" for name in shown if settings.get(name) is not None)
     done = f" {history['epochs']} epochs were finished." if "epochs" in history else ""
+    if description.get("trained") is False:
+        whitened = f", its features half-whitened on {names}" if description["head"] == "linear" else ""
+        return (
+            f"The pretrained backbone {description['backbone']}{whitened}. It was trained with the recipe "
+            f"`{description['recipe']}` ({values}), but images were then found again less surely, so this is the model "
+            "without that training."
+        )
     return (
         f"Trained on {names} with the recipe `{description['recipe']}` from the backbone {description['backbone']} "
         f"({values}; everything is in `model.json`).{done}"

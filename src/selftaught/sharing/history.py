@@ -20,13 +20,16 @@ def read_history(run: Path) -> dict[str, Any]:
     """The sources of a run's images, and its numbers before and after training, as far as they exist."""
     record = _read(run / "settings.json")
     rows = read_json_lines(run / "metrics.jsonl")
+    models = _read(run / "models.json")
+    floor, trained = _compared(models)
     history: dict[str, Any] = {
         "images": [Path(str(record[name])).name for name in ("images", "labeled", "unlabeled") if record.get(name)],
         "measured_on": Path(str(record["eval"])).name if record.get("eval") else None,
         "epochs": len(rows),
-        "before": _numbers(_read(run / "start.json")),
-        "after": _numbers(rows[-1]) if rows else {},
-        "without_training": _floors(_read(run / "models.json")),
+        # A finished model differs from the network of its last epoch: where it was measured itself, that counts.
+        "before": _numbers(_read(run / "start.json")) | floor,
+        "after": _numbers(rows[-1]) | trained if rows else {},
+        "without_training": _floors(models),
     }
     return {name: value for name, value in history.items() if value}
 
@@ -43,11 +46,21 @@ def verdict(description: dict[str, Any]) -> str:
         told = (
             f"Training {moved} Recall@1 on the labeled images it was measured on: {first:.1%} before, {last:.1%} after."
         )
-        floors = ", ".join(f"{name} {score:.1%}" for name, score in history.get("without_training", {}).items())
+        if description.get("trained") is False:
+            told += " This is the model before."
+        floors = ", ".join(f"{score:.1%} ({name})" for name, score in history.get("without_training", {}).items())
         return f"{told} Without any training: {floors}." if floors else told
     if after:
         return "No labels were given, so it was not measured whether training has helped."
     return "No numbers of its training are known."
+
+
+def _compared(models: dict[str, Any]) -> tuple[dict[str, float], dict[str, float]]:
+    """The numbers of the untrained model that a run compares with, and of its trained one; none if one is missing."""
+    rows = models.get("models")
+    found = [rows.get(name) for name in (models.get("floor"), "trained")] if isinstance(rows, dict) else []
+    floor, trained = (_numbers(row) for row in found) if found and all(isinstance(r, dict) for r in found) else ({}, {})
+    return floor, trained
 
 
 def _floors(models: dict[str, Any]) -> dict[str, float]:
