@@ -125,7 +125,7 @@ def test_an_index_is_added_to_removed_from_and_synced(call: Call, index: Path, i
     code, text, _ = call("index", "sync", index, images)
     assert (code, text) == (0, f"4 images written, 1 removed; 24 in {index}\n")
     code, text, _ = call("index", "sync", index)
-    assert (code, text) == (0, f"1 images written, 0 removed; 25 in {index}\n")
+    assert (code, text) == (0, f"1 image written, 0 removed; 25 in {index}\n")
 
 
 def test_results_come_as_table_json_csv_and_sheet(call: Call, index: Path, images: Path, tmp_path: Path) -> None:

@@ -103,3 +103,9 @@ def test_odd_tables_are_well_formed(tmp_path: Path, table: list[list[str]]) -> N
 def test_a_name_that_is_no_unicode_does_not_stop_the_page(tmp_path: Path) -> None:
     write_page(tmp_path / "page.html", "bytes \udcff", "", [])
     assert "bytes ?" in Page(tmp_path / "page.html").text
+
+
+def test_no_line_ends_within_an_option(tmp_path: Path) -> None:
+    write_page(tmp_path / "page.html", "t", "Choose with --threshold; a -- dash <b>", [])
+    page = (tmp_path / "page.html").read_text()
+    assert '<p>Choose with <span class="option">--threshold</span>; a -- dash &lt;b&gt;</p>' in page

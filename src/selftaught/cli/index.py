@@ -108,7 +108,8 @@ def _tell(index: Any, change: Any) -> None:
     """Print what was left out and done, and what the index holds now."""
     from selftaught.cli.model_use import tell_skipped
     from selftaught.console import Reporter
-    from selftaught.errors import printable
+    from selftaught.errors import counted, printable
 
     tell_skipped(change.skipped, Reporter())
-    print(f"{change.written} images written, {change.removed} removed; {len(index)} in {printable(index.folder)}")
+    written = f"{counted(change.written, 'image')} written"
+    print(f"{written}, {change.removed} removed; {len(index)} in {printable(index.folder)}")

@@ -43,6 +43,8 @@ input, button { font: inherit; color: inherit; background: var(--paper); border:
 button { cursor: pointer; background: var(--band); }
 .bar { position: sticky; top: 0; z-index: 1; display: flex; gap: 1rem; align-items: center; flex-wrap: wrap;
   padding: .75rem 0; background: var(--paper); border-bottom: 1px solid var(--line); }
+.bar + section { margin-top: 0; border-top: 0; }
+@media (max-width: 40rem) { .photos img { height: 5.5rem; } .photos li { min-width: 5rem; } }
 """
 
 NAMING = """

@@ -35,12 +35,16 @@ img { display: block; max-width: 100%; height: auto; }
 table { border-collapse: collapse; font-size: .9375rem; line-height: 1.4; font-variant-numeric: tabular-nums; }
 th, td { padding: .5rem 1rem; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
 th { background: var(--band); font-weight: 600; }
+.option { white-space: nowrap; }
 .number { text-align: right; white-space: nowrap; }
 @media print { main { max-width: none; padding: 0; } section { break-inside: avoid; } }
 """.strip()
 
 NUMBER = re.compile(r"[-+−]?\d[\d.,]*\s*(%|[a-zA-Zµ×]{1,3})?(\s*±\s*[\d.,]+\s*%?)?|[–—-]?")
 """Matches a cell that is aligned right: a number, optionally with a unit or an error, or a dash for none."""
+
+OPTION = re.compile(r"(?<!\S)--[a-z][a-z-]*")
+"""Matches an option of a command, which no line may end within."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,8 @@ def _section(section: Section) -> str:
 
 
 def _paragraphs(text: str) -> str:
-    return "\n".join(f"<p>{escape(part.strip())}</p>" for part in re.split(r"\n\s*\n", text) if part.strip())
+    parts = [escape(part.strip()) for part in re.split(r"\n\s*\n", text) if part.strip()]
+    return "\n".join(OPTION.sub(r'<span class="option">\g<0></span>', f"<p>{part}</p>") for part in parts)
 
 
 def picture(image: Image.Image, description: str) -> str:
