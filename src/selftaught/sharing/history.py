@@ -59,8 +59,8 @@ def _compared(models: dict[str, Any]) -> tuple[dict[str, float], dict[str, float
     """The numbers of the untrained model that a run compares with, and of its trained one; none if one is missing."""
     rows = models.get("models")
     found = [rows.get(name) for name in (models.get("floor"), "trained")] if isinstance(rows, dict) else []
-    floor, trained = (_numbers(row) for row in found) if found and all(isinstance(r, dict) for r in found) else ({}, {})
-    return floor, trained
+    numbers = [_numbers(row) for row in found if isinstance(row, dict)]
+    return (numbers[0], numbers[1]) if len(numbers) == 2 else ({}, {})
 
 
 def _floors(models: dict[str, Any]) -> dict[str, float]:
