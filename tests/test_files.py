@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from selftaught.errors import SelftaughtError
-from selftaught.files import remove_leftovers, write_atomically
+from selftaught.files import lock_output, remove_leftovers, write_atomically
 
 
 def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -24,6 +24,11 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_behind(tmp_path: P
 def test_a_place_that_cannot_be_written_to_is_said_in_one_line() -> None:
     with pytest.raises(SelftaughtError, match=r"cannot write /proc/nothing\.txt"):
         write_atomically(Path("/proc/nothing.txt"), "x")
+    with (
+        pytest.raises(SelftaughtError, match=r"/proc/nothing\.npy cannot be written"),
+        lock_output(Path("/proc/nothing.npy")),
+    ):
+        pass
 
 
 def test_names_as_long_as_the_file_system_allows_can_be_written(tmp_path: Path) -> None:

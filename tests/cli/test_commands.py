@@ -116,7 +116,8 @@ def test_misuse_exits_with_2_and_names_the_nearest(call: Call, photos: Path, run
         (["evaluate", run, photos, "--scales", "7"], "scales must be 1, 2 or 3"),
         (["embed", run, photos, "--out", tmp_path / "v.txt"], ".parquet"),
         (["embed", run, photos, "--out", tmp_path / "no" / "v.npy"], "no folder"),
-        (["search", run, photos / "x.jpg", "--in", photos, "-k", "0"], "search --help"),
+        (["search", run, photos / "x.jpg", "--in", photos, "-k", "0"], "search --help)"),
+        (["index", run, photos], "Missing option '--out' (see"),
     ]
     for words, hint in cases:
         code, message = failure(call, *words)

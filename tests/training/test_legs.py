@@ -32,6 +32,7 @@ def test_a_finished_run_goes_on_with_a_schedule_of_its_own(
     before = Embedder.load(finished, "cpu").identity
     model = train(resume=finished, epochs=4)
     told = capsys.readouterr().err
+    assert "resumed after epoch 2\n" in told
     assert "epochs 3 to 4: the learning rate starts at 0.0001 again and falls to 0 in a cosine" in told
     assert rates(finished) == pytest.approx([1, 0.5, 1, 0.5])
     assert rows(finished)[:2] == rows(run)

@@ -82,10 +82,12 @@ def _previous(out: Path, embedder: Embedder, root: Path, reporter: Reporter) -> 
     try:
         old = read_vectors(out)
     except SelftaughtError as error:
-        reporter.say(f"all images are embedded: {error}")
+        reporter.say(f"all images are embedded anew: {error}")
         return {}
     if (old.model, old.root, old.vectors.shape[1]) != (embedder.identity, root, embedder.dim):
-        reporter.say(f"all images are embedded: {printable(out)} was made with another model or from another folder")
+        reporter.say(
+            f"all images are embedded anew: {printable(out)} was made with another model or from another folder"
+        )
         return {}
     rows = zip(old.paths, old.stamps, old.vectors.numpy(), strict=False)
     return {path: Known(stamp, row) for path, stamp, row in rows}

@@ -30,7 +30,7 @@ def main() -> NoReturn:
     except SelftaughtError as error:
         _fail(str(error), error.exit_code)
     except MISUSE as error:
-        what = error.format_message()  # type: ignore[attr-defined]
+        what = error.format_message().rstrip(".")  # type: ignore[attr-defined]
         if not what:  # no command was given, and the help has been shown
             sys.exit(2)
         unquoted = "extra argument" in what and ".tar" in what

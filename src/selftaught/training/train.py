@@ -309,7 +309,7 @@ def _train_parts(parts: Parts, checkpoint: Checkpoint | None) -> Embedder:
         state = loop.restore(checkpoint)
         if checkpoint.passed_over is not None:
             say(f"{printable(checkpoint.passed_over)} is damaged: going on from an earlier state")
-        say(f"resumed after epoch {state.epoch} and step {state.step} of the next")
+        say(f"resumed after epoch {state.epoch}" + (f" and step {state.step} of the next" if state.step else ""))
         if state.epoch == loop.epochs:
             say("all epochs are done: --epochs with a larger number goes on")
         else:
@@ -338,7 +338,7 @@ def _train_parts(parts: Parts, checkpoint: Checkpoint | None) -> Embedder:
     if not has_floor(parts):  # otherwise the verdict has already said it
         last = state.history[-1] if state.history else state.start
         gained = f" (before training {state.start['recall@1']:.1%})" if "recall@1" in last else ""
-        say(f"the model is in {printable(parts.folder)}: {signals_line(last)}{gained}")
+        say(f"the model is in {printable(parts.folder)}; after its last epoch: {signals_line(last)}{gained}")
     return embedder
 
 
