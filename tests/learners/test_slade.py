@@ -129,6 +129,19 @@ def test_losses_against_loops() -> None:
     assert float(losses["loss"].detach()) == pytest.approx(float(total.detach()))
 
 
+def test_pairs_may_be_those_of_the_clusters_alone() -> None:
+    slade, plan = begun(pairs="clusters")
+    ids = plan[0].repeat(2)
+    z = points(7, len(ids))
+    rows, of = z[ids >= 6], ids[ids >= 6]
+    clusters = slade.classes[of].tolist()
+    every = [(i, j) for i in range(len(of)) for j in range(len(of)) if i != j]
+    positives = {(i, j) for i, j in every if clusters[i] == clusters[j]}
+    assert 0 < len(positives) < len(every)
+    expected = ranked(rows, positives, set(every) - positives)
+    assert float(slade.loss({"f": z}, ids)["unlabeled"]) == pytest.approx(expected)
+
+
 def test_moments_of_all_steps_are_followed_slowly_with_the_gradient_of_the_batch() -> None:
     slade, _ = begun()
     pairs = torch.ones(2, 3, 3, dtype=torch.bool)

@@ -1,7 +1,7 @@
 """SLADE: self-training with clusters as classes, trusted as far as basis vectors agree (Duan et al., CVPR 2021)."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,8 @@ class SladeSettings(ClusterSettings):
 
     basis_weight: Annotated[float, Within(0)] = 0.25
     """λ2, the weight of learning the basis vectors."""
+    pairs: Literal["sure", "clusters"] = "sure"
+    """Unlabeled pairs to learn from: those that the basis vectors are sure of, as published, or the clusters' own."""
 
 
 def basis_similarity(embeddings: Tensor, basis: Tensor) -> Tensor:
@@ -96,7 +98,7 @@ class Slade(LabeledLearner):
     def __init__(self, encoder: Encoder, settings: SladeSettings, classes: Tensor) -> None:
         super().__init__(encoder, settings, classes)
         assert settings.clusters is not None
-        self.clusters, self.basis_weight = settings.clusters, settings.basis_weight
+        self.clusters, self.basis_weight, self.pairs = settings.clusters, settings.basis_weight, settings.pairs
         self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
         self.criterion = metric_loss("multi-similarity", 0, settings.dim)
         self.basis = nn.Parameter(torch.zeros(int(classes.max()) + 1, settings.dim))
@@ -144,7 +146,8 @@ class Slade(LabeledLearner):
         same_image, clusters = ids[:, None] == ids, self.classes[ids]
         within = clusters[:, None] == clusters
         moments = self._follow(similarity, torch.stack([within & ~same_image, ~within]))
-        positive, negative = sure_pairs(similarity.detach(), *moments.detach()[:, 0])
+        sure = self.pairs == "sure"
+        positive, negative = sure_pairs(similarity.detach(), *moments.detach()[:, 0]) if sure else (within, ~within)
         positive = (positive | same_image).fill_diagonal_(False)
         pairs = *positive.nonzero(as_tuple=True), *(negative & ~same_image).nonzero(as_tuple=True)
         return self.criterion.loss(f, None, pairs), distribution_loss(moments)

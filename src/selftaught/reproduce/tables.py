@@ -53,6 +53,8 @@ METHODS = Table(
              {"recipe": "semi"}, "both"),
         _own("semi-slade", "SLADE after Multi-Similarity", "With the labels of half of the classes",
              {"method": "slade", "recipe": "semi"}, "both"),
+        _own("semi-slade-clusters", "SLADE, pairs by clusters", "With the labels of half of the classes",
+             {"method": "slade", "pairs": "clusters", "recipe": "semi"}, "both"),
     ),
     "With the labels of half of the classes, the first row is the supervised stage alone; the others go on from there.",
 )  # fmt: skip
