@@ -40,9 +40,8 @@ def write_atomically(
             _sync_folder(path.parent)
     except OSError as error:
         _discard(temporary)
-        raise SelftaughtError(
-            f"cannot write {printable(path)}: {error.strerror or error}; the old file is kept"
-        ) from error
+        kept = "; the old file is kept" if os.path.lexists(path) else ""
+        raise SelftaughtError(f"cannot write {printable(path)}: {error.strerror or error}{kept}") from error
     except BaseException:
         _discard(temporary)
         raise

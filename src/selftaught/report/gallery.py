@@ -175,8 +175,9 @@ def _group(group: PhotoGroup) -> str:
 
 def _photo(photo: Photo) -> str:
     name, picture = escape(photo.name), thumbnail(photo.path, photo.name)
-    kind, mark = (' class="best"', "<b>best</b> · ") if photo.best else ("", "")
-    return f'<li{kind}>{picture}<span class="name" title="{name}">{name}</span>{mark}{escape(photo.note)}</li>'
+    kind = ' class="best"' if photo.best else ""
+    note = " · ".join(filter(None, ["<b>best</b>" if photo.best else "", escape(photo.note)]))
+    return f'<li{kind}>{picture}<span class="name" title="{name}">{name}</span>{note}</li>'
 
 
 def thumbnail(path: str | Path, name: str, height: int = THUMBNAIL) -> str:

@@ -197,7 +197,8 @@ def _copies(course: Course, looks: Looks, reporter: Reporter) -> Section:
     groups = []
     for number, group in enumerate(found.groups[:SHOWN_GROUPS], 1):
         copies = group.copies[:SHOWN_COPIES]
-        photos = [photo_of(looks.images, copy.index, copy.kind, copy.kind == "best") for copy in copies]
+        marked = [(copy.index, copy.kind, copy.kind == "best") for copy in copies]
+        photos = [photo_of(looks.images, index, "" if best else kind, best) for index, kind, best in marked]
         groups.append(PhotoGroup(f"Group {number}", photos, more=len(group.copies) - len(copies)))
     return Section("Duplicates", " ".join(told), html=photo_groups(groups))
 
