@@ -161,7 +161,7 @@ def test_classes_with_a_single_image_are_excluded_and_counted(call: Call, run: P
     code, text, _ = call("evaluate", run, labeled, "--json", "-")
     scores = json.loads(text)
     assert (code, scores["queries"], scores["excluded"], scores["classes"]) == (0, 6, 1, 4)
-    assert "1 images excluded" in call("evaluate", run, labeled)[1]
+    assert "1 image excluded" in call("evaluate", run, labeled)[1]
 
 
 def test_the_level_of_class_folders_or_a_file_of_labels_can_be_chosen(call: Call, run: Path, tmp_path: Path) -> None:

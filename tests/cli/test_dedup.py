@@ -84,7 +84,7 @@ def test_links_are_no_copies(call: Call, run: Path, collection: Path) -> None:
     (collection / "link.png").symlink_to("05.png")
     code, _, log = call("dedup", run, collection, "--out", collection.parent / "found", "--threshold", 0)
     assert code == 0
-    assert "left out 1 links" in log
+    assert "left out 1 link to" in log
     assert "link.png" not in (collection.parent / "found" / "duplicates.csv").read_text()
 
 

@@ -123,11 +123,11 @@ def test_a_model_of_ones_own_module_is_started_from_with_that_module(photos: Pat
 def test_resuming_says_when_images_came_or_went(tmp_path: Path, call: Call) -> None:
     photos = draw_photos(tmp_path / "photos", classes=3, photos=4)
     train(photos, out=tmp_path / "run", epochs=1, **(TINY | {"quiet": True}))
-    assert "are not among those of the run" not in call("train", "--resume", tmp_path / "run")[2]
+    assert "without which the run goes on" not in call("train", "--resume", tmp_path / "run")[2]
     shutil.copy(photos / "class 0" / "1.jpg", photos / "class 0" / "new.jpg")
     code, _, told = call("train", "--resume", tmp_path / "run")
     assert code == 0
-    assert "1 images in" in told
+    assert "1 new image in" in told
     assert f"selftaught train PHOTOS --out NEW --from {tmp_path / 'run'}" in told
     (photos / "class 0" / "1.jpg").unlink()
     code, _, told = call("train", "--resume", tmp_path / "run")

@@ -11,7 +11,7 @@ from selftaught.cli.model_use import embed_folder, load_model
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import ImageFolder, open_images
-from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.errors import SelftaughtError, UsageError, counted, printable
 from selftaught.files import new_folder, to_csv, write_atomically
 from selftaught.named_groups import NamedGroups, read_groups
 from selftaught.networks import fit_whitening
@@ -73,8 +73,7 @@ def cluster(
 
 def summarize(groups: Tensor) -> str:
     inside, used = int((groups >= 0).sum()), len(set(groups[groups >= 0].tolist()))
-    where = "1 group" if used == 1 else f"{used} groups"
-    return f"{inside} of {len(groups)} photos are in {where}; {len(groups) - inside} are in none."
+    return f"{inside} of {len(groups)} photos are in {counted(used, 'group')}, {len(groups) - inside} in none."
 
 
 def write_groups_page(path: Path, images: ImageFolder, known: NamedGroups, groups: Tensor, distances: Tensor) -> None:

@@ -55,7 +55,7 @@ def dedup(
     new_folder(out, "the folder", "give another --out")
     reporter = Reporter()
     if len(distinct) < len(images):
-        reporter.say(f"left out {len(images) - len(distinct)} links to files that are there already")
+        reporter.say(f"left out {counted(len(images) - len(distinct), 'link')} to what is there already")
     embedder = load_model(use)
     if use.whiten:
         embedder = whiten(embedder, distinct, reporter)

@@ -13,7 +13,7 @@ from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import open_images
 from selftaught.embedder import Embedder
-from selftaught.errors import SelftaughtError, printable
+from selftaught.errors import SelftaughtError, counted, printable
 from selftaught.files import write_atomically
 from selftaught.networks import weights_on_disk
 from selftaught.retrieval import Scores, score
@@ -67,7 +67,7 @@ def evaluate(
     Console(soft_wrap=True).print(scores_table(named))
     note = f"{scores.queries} queries among {len(images)} images of {row['classes']} classes"
     if scores.excluded:
-        note += f"; {scores.excluded} images excluded from the score, because their class has no other image"
+        note += f"; {counted(scores.excluded, 'image')} excluded from the score: no other is of its class"
     print(note)
     if target is not None:
         write_atomically(target, text)

@@ -9,7 +9,7 @@ from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import ImageFolder, Skipped, check_skipped
 from selftaught.embedder import Embedder
-from selftaught.errors import UsageError, printable
+from selftaught.errors import UsageError, counted, printable
 from selftaught.model_files import DESCRIPTION
 from selftaught.networks import WHITENED_ON
 
@@ -69,4 +69,4 @@ def tell_skipped(skipped: Sequence[Skipped], reporter: Reporter) -> None:
     for entry in skipped[:10]:
         reporter.say(f"left out {printable(entry.path)}: {entry.reason}")
     if len(skipped) > 10:
-        reporter.say(f"left out {len(skipped) - 10} more images that cannot be read")
+        reporter.say(f"left out {counted(len(skipped) - 10, 'more image')} that cannot be read")

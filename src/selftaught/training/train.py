@@ -15,7 +15,7 @@ from selftaught.console import Interrupts, Reporter
 from selftaught.data import ReadersEnded, Skipped, absolute, check_skipped, skipped_table
 from selftaught.devices import check_device, choose_device
 from selftaught.embedder import Embedder
-from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError, printable
+from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError, counted, printable
 from selftaught.files import lock_folder, remove_leftovers, write_atomically
 from selftaught.learners import Learner, change_settings, make_settings, name_method
 from selftaught.networks import Preprocessing, is_backbone
@@ -278,8 +278,8 @@ def _train_stage(stage: Stage, context: Context) -> Embedder:
         more = count_new(stage.images.training, checkpoint.state, stage.folder)
         if more:
             context.reporter.say(
-                f"{more} images in {printable(images.training.root)} are not among those of the run, which goes on "
-                f"without them; a new run that learns from all and begins with its network: {advise_start(context.run)}"
+                f"{counted(more, 'new image')} in {printable(images.training.root)}, without which the run goes on; "
+                f"a new run that learns from all and begins with its network: {advise_start(context.run)}"
             )
     skipped: list[Skipped] = []
     passes: Passes = {}
@@ -294,7 +294,8 @@ def _train_stage(stage: Stage, context: Context) -> Embedder:
             file = stage.folder / SKIPPED
             if rank() == 0:
                 write_atomically(file, skipped_table(skipped))
-            context.reporter.say(f"{len(error.skipped)} images cannot be read and are left out: {printable(file)}")
+            left_out = counted(len(error.skipped), "image")
+            context.reporter.say(f"left out {left_out} that cannot be read: {printable(file)}")
             check_skipped(error.images, error.skipped, allow=stage.record.allow_skipped)
             images = images.without(error.images, error.skipped)
 
