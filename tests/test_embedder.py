@@ -14,7 +14,7 @@ from PIL import Image
 from selftaught import Embedder
 from selftaught.encoding import Encoding
 from selftaught.errors import ImageError, SelftaughtError, UsageError
-from selftaught.networks import fit_whitening
+from selftaught.networks import whitened_layer
 
 
 def test_paths_images_and_arrays_give_the_same_vectors(embedder: Embedder, photos: Path) -> None:
@@ -148,9 +148,8 @@ def test_several_views_of_a_cosine_model_have_length_1(embedder: Embedder, photo
 def test_whitening_is_that_of_the_vectors_and_can_be_saved(embedder: Embedder, photos: Path, tmp_path: Path) -> None:
     paths = [str(path) for path in sorted(photos.rglob("*.jpg"))]
     vectors = embedder.encode(paths)
-    weight, bias = fit_whitening(vectors, 5)
     whitened = embedder.whiten(paths, dim=5)
-    wanted = torch.nn.functional.normalize(vectors @ weight.T + bias)
+    wanted = torch.nn.functional.normalize(whitened_layer(vectors, 5)(vectors))
     torch.testing.assert_close(whitened.encode(paths), wanted, rtol=1e-3, atol=1e-3)
     whitened.save(tmp_path / "w")
     again = Embedder.load(tmp_path / "w", "cpu")

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from selftaught.networks import fit_whitening
+from selftaught.networks import fit_whitening, whitened_layer
 
 
 def correlated(n: int = 400, width: int = 12, seed: int = 0) -> Tensor:
@@ -61,6 +61,34 @@ def test_float32_features_with_a_large_mean_are_whitened_as_exactly_as_float64()
     assert weight.dtype == bias.dtype == torch.float32
     exact, _ = fit_whitening(features.double(), 8)
     torch.testing.assert_close(weight.double(), exact, rtol=1e-6, atol=1e-6)
+
+
+def test_without_centering_second_moments_are_evened_out_and_the_mean_stays() -> None:
+    features = correlated()
+    weight, bias = fit_whitening(features, 12, 1.0, centered=False)
+    assert not bias.any()
+    rows = features @ weight.T
+    torch.testing.assert_close(rows.T @ rows / (rows.T @ rows)[0, 0], torch.eye(12, dtype=torch.float64))
+    assert rows.mean(0)[0].abs() > 100 * rows.mean(0)[1:].abs().max()
+
+
+def test_without_centering_small_variances_are_kept_beside_a_large_mean() -> None:
+    features = correlated() + 1000  # the mean's square is more than 10⁶ times any variance
+    weight, _ = fit_whitening(features, 12, centered=False)
+    assert (weight.norm(dim=1) > 0).all()
+    flat = torch.cat([features, features[:, :2]], 1)
+    assert (fit_whitening(flat, 14, centered=False)[0].norm(dim=1) > 0).tolist() == [True] * 12 + [False] * 2
+    with pytest.raises(ValueError, match="all features are equal"):
+        fit_whitening(torch.ones(9, 4), 2, centered=False)
+
+
+@pytest.mark.parametrize(("images", "alpha"), [(50, 0.1), (200, 0.25), (600, 0.375)])
+def test_models_are_read_out_whitened_the_more_the_more_images_there_are(images: int, alpha: float) -> None:
+    features = correlated(n=images)
+    layer = whitened_layer(features, 5)
+    weight, bias = fit_whitening(features, 5, alpha, centered=False)
+    torch.testing.assert_close(layer.weight, weight.to(layer.weight))
+    torch.testing.assert_close(layer.bias, bias.to(layer.bias))
 
 
 @pytest.mark.parametrize(

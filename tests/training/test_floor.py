@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from conftest import draw_photos
 from selftaught import Embedder, train
 from selftaught.data import find_images
-from selftaught.networks import Preprocessing, fit_whitening, whitened_layer
+from selftaught.networks import Preprocessing, whitened_layer
 from selftaught.retrieval import score
 from selftaught.run_folder import read_models
 from selftaught.training import model
@@ -53,9 +53,9 @@ def test_an_image_is_found_again_by_its_rank_among_all() -> None:
 def test_a_whitened_layer_does_the_work_of_the_layer_before_it() -> None:
     torch.manual_seed(0)
     head, features = nn.Linear(8, 7), torch.randn(50, 8)
-    weight, bias = fit_whitening(head(features).detach(), 5)
-    folded = whitened_layer(head(features).detach(), 5, head)
-    torch.testing.assert_close(folded(features), head(features) @ weight.T + bias, rtol=1e-4, atol=1e-5)
+    outputs = head(features).detach()
+    after, folded = whitened_layer(outputs, 5), whitened_layer(outputs, 5, head)
+    torch.testing.assert_close(folded(features), after(outputs), rtol=1e-4, atol=1e-5)
 
 
 def test_best_delivers_the_wide_head_half_whitened_and_used_at_a_larger_size(best_run: Path, many: Path) -> None:
@@ -64,14 +64,14 @@ def test_best_delivers_the_wide_head_half_whitened_and_used_at_a_larger_size(bes
     assert about["preprocessing"]["use_size"] == round(32 * 9 / 7)
     vectors = encode(best_run, many)
     torch.testing.assert_close(vectors.norm(dim=1), torch.ones(len(vectors)))
-    # Half-whitened on the very images it was trained on: deviations are those of half-whitened vectors before length 1.
+    # Whitened on the very images it was trained on: before they get length 1, its dimensions are uncorrelated there.
     raw = Embedder.load(best_run, "cpu", own_backbone()).network
     raw.normalize = False
     images = find_images(many)
     z = Embedder(raw, about).encode([images.path(i) for i in range(len(images))])
-    covariance = (z - z.mean(0)).T @ (z - z.mean(0)) / (len(z) - 1)
-    off = covariance - covariance.diagonal().diag()
-    assert off.abs().max() < 1e-3 * covariance.diagonal().max()
+    moments = z.T @ z / len(z)
+    off = moments - moments.diagonal().diag()
+    assert off.abs().max() < 1e-3 * moments.diagonal().max()
 
 
 def test_models_json_has_the_floors_and_the_trained_model_with_the_scores_of_evaluate(

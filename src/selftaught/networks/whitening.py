@@ -7,13 +7,17 @@ from torch import Tensor, nn
 
 LEAST_VARIANCE = 1e-4
 """Directions with less than this share of the largest variance are noise, which whitening would amplify."""
+ROUNDING = 1e-10
+"""Directions with less than this share of the largest second moment are rounding errors."""
+FEW = 200
+"""With this many images, :func:`whitened_layer` removes half as much as with very many."""
 WHITENED_ON = 20_000
 """The most images that whitening is fitted on, evenly spaced: more would not change it."""
 ROWS = 4096
 """The number of rows that are converted to float64 at a time."""
 
 
-def fit_whitening(features: Tensor, dim: int, alpha: float = 0.5) -> tuple[Tensor, Tensor]:
+def fit_whitening(features: Tensor, dim: int, alpha: float = 0.5, centered: bool = True) -> tuple[Tensor, Tensor]:
     """A linear layer that maps features to their ``dim`` main directions and evens out the variance along them.
 
     Args:
@@ -21,10 +25,11 @@ def fit_whitening(features: Tensor, dim: int, alpha: float = 0.5) -> tuple[Tenso
         dim: at most F.
         alpha: how much of the differences in variance is removed: 0 only rotates, 1 whitens fully. At the default
             the standard deviation σ of a direction becomes √σ, up to a common factor.
+        centered: move the features' mean to 0. Otherwise it stays where it is, and is one of the main directions.
 
     Returns:
-        The weight dim×F and the bias dim, for ``weight @ x + bias``, centered on the features' mean. Rows for
-        directions in which the features hardly vary are 0. Give the result length 1 before comparing.
+        The weight dim×F and the bias dim, for ``weight @ x + bias``. Rows for directions in which the features hardly
+        vary are 0. Give the result length 1 before comparing.
 
         If there are too few images to span ``dim`` directions, they say little about how features of other images
         vary. Then only half as many main directions as images are used. The rest are random directions at right angles
@@ -43,16 +48,17 @@ def fit_whitening(features: Tensor, dim: int, alpha: float = 0.5) -> tuple[Tenso
         raise ValueError("whitening cannot be fitted on features with infinite or undefined values")
     where = features.device if features.device.type == "cuda" else torch.device("cpu")  # mps has no float64
     blocks = features.detach().to(where).split(ROWS)
-    mean = torch.stack([block.double().sum(0) for block in blocks]).sum(0) / len(features)
+    mean = torch.stack([block.double().sum(0) for block in blocks]).sum(0) / len(features) * centered
     covariance = torch.zeros(len(mean), len(mean), dtype=torch.float64, device=where)
     for block in blocks:
-        centered = block.double() - mean
-        covariance.addmm_(centered.T, centered)
+        moved = block.double() - mean
+        covariance.addmm_(moved.T, moved)
     variances, directions = torch.linalg.eigh(covariance / (len(features) - 1))
     main = dim if len(features) > dim else max(1, len(features) // 2)
     variances, directions = variances.flip(0)[:main], directions.flip(1)[:, :main]
-    kept = (variances > 0) & (variances >= LEAST_VARIANCE * variances[0])
-    if not kept.any():
+    first = 0 if centered else min(1, main - 1)  # without centering, the mean is the main direction: no variance
+    kept = (variances > ROUNDING * variances[0]) & (variances >= LEAST_VARIANCE * variances[first])
+    if int(kept.sum()) <= first:
         raise ValueError("all features are equal, so there is nothing to whiten")
     # The sign of an eigenvector is arbitrary: its largest entry is made positive.
     directions = directions * directions.gather(0, directions.abs().argmax(0, keepdim=True)).sign()
@@ -72,14 +78,18 @@ def _others(directions: Tensor, count: int) -> Tensor:
 
 
 def whitened_layer(features: Tensor, dim: int, after: nn.Linear | None = None) -> nn.Linear:
-    """The whitening of features as a layer; optionally it includes the layer before it.
+    """The whitening by which models are read out, as a layer; optionally it includes the layer before it.
+
+    It whitens by nearly half, and less the fewer images there are: the directions in which few images differ most are
+    those that tell their own few kinds apart. The mean stays (docs/best.md).
 
     Args:
         features: n×F to fit on: the outputs of ``after``, if it is given.
         dim: the number of outputs; fewer if there are fewer features.
         after: a layer to fold into the result, so that both take the time of one.
     """
-    weight, bias = fit_whitening(features, min(dim, features.shape[1]))
+    alpha = 0.5 * len(features) / (len(features) + FEW)
+    weight, bias = fit_whitening(features, min(dim, features.shape[1]), alpha, centered=False)
     if after is not None:
         first, shift = after.weight.detach().to(weight), after.bias.detach().to(weight)
         weight, bias = weight @ first, weight @ shift + bias
