@@ -130,7 +130,7 @@ def _locked(file: Path, busy: str, impossible: str) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        if file.parent.exists() and not file.exists():  # filelock waits for a file that cannot be made as for a held one
+        if file.parent.exists() and not file.exists():  # filelock waits for it as for one that is held
             raise UsageError(f"{impossible}: no file can be made there") from None
         raise UsageError(f"another process is {busy}: wait until it has ended") from None
     except OSError as error:
