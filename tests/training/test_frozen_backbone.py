@@ -19,7 +19,7 @@ from torch import Tensor
 from conftest import TINY, draw_photos
 from selftaught import Embedder, train
 from selftaught.console import Interrupts, Reporter
-from selftaught.data import Batch, FileReader, ImageFolder, ViewRequest, Views, find_images, view_seed
+from selftaught.data import Batch, FileReader, ImageFolder, ImageReader, ViewRequest, Views, find_images, view_seed
 from selftaught.errors import Interrupted, SelftaughtError
 from selftaught.learners import has_setting
 from selftaught.networks import Encoder, build_backbone
@@ -34,7 +34,7 @@ HEADS: dict[str, Any] = TINY | {"train": "heads", "quiet": True}
 CPU = torch.device("cpu")
 
 
-class CountingSource:
+class CountingSource(ImageReader):
     """A reader of images that counts what it is asked for, and notes an interrupt after so many batches."""
 
     def __init__(self, encoder: Encoder, interrupts: Interrupts, stop_after: int | None = None) -> None:
@@ -56,14 +56,6 @@ class CountingSource:
 
     def prepare(self, images: ImageFolder, labeled: ImageFolder | None) -> None:
         self.reader.prepare(images, labeled)
-
-    note = None
-
-    def compile(self, images: int) -> None:
-        pass
-
-    def uncompile(self) -> None:
-        pass
 
     def close(self) -> None:
         self.reader.close()

@@ -22,7 +22,7 @@ from selftaught.data.center_view import center_view
 from selftaught.data.copies import Picture, examine, find_same_bytes, find_same_files, fingerprint
 from selftaught.data.crop_boxes import view_seed, view_seeds
 from selftaught.data.decoded_cache import DecodedCache
-from selftaught.data.embed_files import Advance, Embedded, embed_files, in_batches, stack_embeddings
+from selftaught.data.embed_files import Advance, embed_files, in_batches, stack_embeddings
 from selftaught.data.file_reader import FileReader, unreadable
 from selftaught.data.folder import ImageFolder, Skipped, check_skipped, find_images, joined, skipped_table
 from selftaught.data.images import from_array, open_image, stamp, to_rgb
@@ -42,7 +42,6 @@ __all__ = [
     "Batch",
     "CachedReader",
     "DecodedCache",
-    "Embedded",
     "FileReader",
     "ImageFolder",
     "ImageReader",

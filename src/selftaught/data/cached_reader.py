@@ -17,11 +17,11 @@ from selftaught.data.device_images import DeviceImages, move_to_device
 from selftaught.data.folder import ImageFolder
 from selftaught.data.loader import Loader
 from selftaught.data.prefetch import prefetch
-from selftaught.data.requests import Batch, View, ViewRequest
+from selftaught.data.requests import Batch, ImageReader, View, ViewRequest
 from selftaught.data.views import Views
 
 
-class CachedReader:
+class CachedReader(ImageReader):
     """A reader that decodes each file once.
 
     It stores images with a short side of at most ``side``, for random and squashed views, and finished center views.
@@ -54,14 +54,15 @@ class CachedReader:
     def read(self, batches: Iterable[list[ViewRequest]]) -> Iterator[Batch]:
         """The batches in order; cached ones are prepared before they are needed."""
         self._settle()
-        rest = _Rest(iter(batches))
-        pieces = self._cached(rest)
+        rest = iter(batches)
+        left: list[list[ViewRequest]] = []
+        pieces = self._cached(rest, left)
         # On a CPU a thread gains nothing: training keeps all cores busy.
         threaded = self._stream is not None and not self._resident
         yield from map(self._finish, prefetch(pieces) if threaded else pieces)
-        if rest.left is not None:
+        if left:
             try:
-                yield from map(self._finish, self._decoded(rest.left))
+                yield from map(self._finish, self._decoded(chain(left, rest)))
             finally:
                 self.cache.flush()
 
@@ -105,9 +106,9 @@ class CachedReader:
                 if moved is not None:
                     self._resident[kind] = moved
 
-    def _cached(self, rest: "_Rest") -> Iterator["_Piece"]:
-        """Batches whose images are all cached; the first other batch, and all after it, are left in ``rest``."""
-        for batch in rest.batches:
+    def _cached(self, batches: Iterator[list[ViewRequest]], left: list[list[ViewRequest]]) -> Iterator["_Piece"]:
+        """Batches whose images are all cached, up to the first other batch, which is put into ``left``."""
+        for batch in batches:
             kind = self._decoder.kind(batch[0])
             here = self._resident.get(kind)
             if here is not None and all(request.path in here.rows for request in batch):
@@ -116,7 +117,7 @@ class CachedReader:
                 continue
             piece = self._stored(batch, self._find(kind, batch))
             if piece is None:
-                rest.left = chain([batch], rest.batches)
+                left.append(batch)
                 return
             yield piece
 
@@ -239,9 +240,3 @@ class _Piece(NamedTuple):
     failures: list[tuple[int, str]]
     event: torch.cuda.Event | None
     """Reached when the pixels have arrived on the device."""
-
-
-class _Rest:
-    def __init__(self, batches: Iterator[list[ViewRequest]]) -> None:
-        self.batches = batches
-        self.left: Iterator[list[ViewRequest]] | None = None

@@ -8,20 +8,19 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from selftaught.data.augment import augment
+from selftaught.data.embed_files import in_batches
 from selftaught.data.folder import ImageFolder, Skipped
 from selftaught.data.images import open_image
 from selftaught.data.loader import Loader
-from selftaught.data.requests import Batch, ViewRequest
+from selftaught.data.requests import Batch, ImageReader, ViewRequest
 from selftaught.data.views import Views
 from selftaught.errors import ImageError
 
 CHECKED_AT_ONCE = 32
 
 
-class FileReader:
+class FileReader(ImageReader):
     """Reads every file again for every view of it: the reference for the faster :class:`CachedReader`."""
-
-    note = None
 
     def __init__(self, views: Views, workers: int = 0, device: torch.device | str = "cpu") -> None:
         self.views, self.device = views, torch.device(device)
@@ -36,12 +35,6 @@ class FileReader:
             here = batch._replace(images=batch.images.to(self.device, non_blocking=True))
             yield augment(here, requests, self.views)
 
-    def compile(self, images: int) -> None:
-        """Nothing is compiled here: views are made in the workers."""
-
-    def uncompile(self) -> None:
-        pass
-
     def close(self) -> None:
         self._loader.close()
 
@@ -49,13 +42,11 @@ class FileReader:
 def unreadable(images: ImageFolder, workers: int = 0, advance: Callable[[int], None] = lambda _: None) -> list[Skipped]:
     """Read every image once; returns those that cannot be read, with the reasons."""
     reader = FileReader(Views(1, 1, 1), workers)
-    starts = range(0, len(images), CHECKED_AT_ONCE)
-    batches = (
-        [ViewRequest(images.path(i), "check") for i in range(s, min(s + CHECKED_AT_ONCE, len(images)))] for s in starts
-    )
+    requests = (ViewRequest(images.path(i), "check") for i in range(len(images)))
+    batches = reader.read(in_batches(requests, CHECKED_AT_ONCE))
     skipped: list[Skipped] = []
     try:
-        for start, batch in zip(starts, reader.read(batches), strict=True):
+        for start, batch in zip(range(0, len(images), CHECKED_AT_ONCE), batches, strict=True):
             skipped += [Skipped(images.files[start + position], reason) for position, reason in batch.failures]
             advance(len(batch.positions) + len(batch.failures))
     finally:

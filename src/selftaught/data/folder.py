@@ -3,7 +3,7 @@
 import os
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from selftaught.data.images import EXTENSIONS, UNREAD
@@ -138,12 +138,11 @@ class ImageFolder:
             )
 
     def _at(self, positions: Sequence[int]) -> "ImageFolder":
-        return ImageFolder(
-            self.root,
-            tuple(self.files[i] for i in positions),
-            None if self.given is None else tuple(self.given[i] for i in positions),
-            None if self.members is None else self.members.only(positions),
-            self.level,
+        return replace(
+            self,
+            files=tuple(self.files[i] for i in positions),
+            given=None if self.given is None else tuple(self.given[i] for i in positions),
+            members=None if self.members is None else self.members.only(positions),
         )
 
 
@@ -243,9 +242,8 @@ def _below(common: str, root: str, images: ImageFolder) -> ImageFolder:
     if inner == ".":
         return images
     files = tuple(f"{inner}/{file}" for file in images.files)
-    return ImageFolder(
-        Path(common), files, images.given, images.members and images.members.below(f"{inner}/"), images.level
-    )
+    members = None if images.members is None else images.members.below(f"{inner}/")
+    return replace(images, root=Path(common), files=files, members=members)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

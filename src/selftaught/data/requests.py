@@ -1,7 +1,8 @@
 """Requests to a reader of images, and its answers."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from torch import Tensor
 
@@ -28,21 +29,26 @@ class Batch(NamedTuple):
     """(request, reason) for the others."""
 
 
-class ImageReader(Protocol):
+class ImageReader(ABC):
     """Answers batches of requests in order."""
 
+    @abstractmethod
     def read(self, batches: Iterable[list[ViewRequest]], /) -> Iterator[Batch]: ...
 
+    @abstractmethod
     def prepare(self, images: ImageFolder, labeled: ImageFolder | None) -> None:
         """Prepare to read ``images`` as random and squashed views, and ``labeled`` as center views."""
 
-    def compile(self, images: int) -> None:
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def compile(self, images: int) -> None:  # noqa: B027, most readers have nothing to compile
         """Compile the making of views for batches of ``images`` images, if that saves time."""
 
-    def uncompile(self) -> None: ...
+    def uncompile(self) -> None:  # noqa: B027
+        """Undo :meth:`compile`."""
 
     @property
     def note(self) -> str | None:
         """A note for the user on how the images are read, if there is one."""
-
-    def close(self) -> None: ...
+        return None

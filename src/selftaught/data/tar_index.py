@@ -3,7 +3,7 @@
 import os
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
 
@@ -49,12 +49,12 @@ class TarIndex:
         return Member(path, archive, self.offsets[index], self.sizes[index])
 
     def only(self, positions: Sequence[int]) -> "TarIndex":
-        tables = (array(table.typecode, [table[i] for i in positions]) for table in self._tables())
-        return TarIndex(self.archives, *tables)
+        tables = (self.archive, self.offsets, self.sizes)
+        return TarIndex(self.archives, *(array(table.typecode, [table[i] for i in positions]) for table in tables))
 
     def below(self, prefix: str) -> "TarIndex":
         """The same table for a folder further up."""
-        return TarIndex(tuple(f"{prefix}{name}" for name in self.archives), *self._tables())
+        return replace(self, archives=tuple(f"{prefix}{name}" for name in self.archives))
 
     def then(self, other: "TarIndex") -> "TarIndex":
         """A table of these images, followed by the others."""
@@ -66,9 +66,6 @@ class TarIndex:
             self.offsets + other.offsets,
             self.sizes + other.sizes,
         )
-
-    def _tables(self) -> "tuple[array[int], array[int], array[int]]":
-        return self.archive, self.offsets, self.sizes
 
 
 def plain_files(count: int) -> TarIndex:

@@ -30,7 +30,7 @@ CPU_ROWS = 8
 """Images that a CPU embeds at once: the feature maps of more images leave its caches, which doubles the time."""
 
 
-class FeatureReader:
+class FeatureReader(ImageReader):
     """Answers requests as a reader of images does, but with features: float32, n×1×d, or n×2×d for "random".
 
     "random" gives two different kept views of an image, chosen by the request's seed alone. The features are computed
@@ -67,12 +67,6 @@ class FeatureReader:
 
     def prepare(self, images: ImageFolder, labeled: ImageFolder | None) -> None:
         self.source.prepare(images, labeled)
-
-    def compile(self, images: int) -> None:
-        """Nothing is compiled here: there is little to compute."""
-
-    def uncompile(self) -> None:
-        pass
 
     def close(self) -> None:
         self.source.close()

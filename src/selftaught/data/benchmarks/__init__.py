@@ -1,16 +1,13 @@
 """The data sets of the paper, read from their official archives."""
 
-from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed
-from selftaught.data.benchmarks.reading import SPLITS, SplitCheck, check_benchmark, first_classes, read_benchmark
+from selftaught.data.benchmarks.benchmark import Count
+from selftaught.data.benchmarks.reading import SPLITS, check_benchmark, first_classes, read_benchmark
 from selftaught.data.benchmarks.registry import BENCHMARKS, benchmark_of, find_benchmark
 
 __all__ = [
     "BENCHMARKS",
     "SPLITS",
-    "Benchmark",
     "Count",
-    "Listed",
-    "SplitCheck",
     "benchmark_of",
     "check_benchmark",
     "find_benchmark",
