@@ -32,26 +32,16 @@ __all__ = [
     "train",
 ]
 
-_HOMES = {
-    "selftaught.embedder": ("Embedder",),
-    "selftaught.method": (
-        "STMLLoss",
-        "contextual_similarity",
-        "contextualized_similarity",
-        "distillation_loss",
-        "pairwise_similarity",
-        "relaxed_contrastive_loss",
-    ),
-    "selftaught.retrieval": ("map_at_r", "r_precision", "recall_at_k"),
-    "selftaught.training": ("train",),
-}
+_ROOMS = ("retrieval", "method", "embedder", "training")
+"""The rooms that hold these names, each with all that it needs before it."""
 
 
 def __getattr__(name: str) -> object:
     # Imported when first used: torch and the like take seconds, and `selftaught --help` does not need them.
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(home), name)
+    for room in _ROOMS if name in __all__ else ():
+        found = vars(import_module(f"{__name__}.{room}"))
+        if name in found:
+            return found[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -11,14 +11,16 @@ from PIL import Image
 
 from conftest import TINY, draw_photos
 from selftaught import Embedder, contextualized_similarity, train
-from selftaught.cli.figures import figures
+from selftaught.cli.commands import figures
 from selftaught.data import Views, find_images, open_image, view_seed
 from selftaught.errors import SelftaughtError, UsageError
 from selftaught.learners import STMLSettings, make_settings
 from selftaught.method.batches import neighbor_batches
+from selftaught.report import draw_lines
 from selftaught.reproduce.figures import draw, observe
 from selftaught.reproduce.figures.cases import HIGH, LOW, draw_cases, find_cases
 from selftaught.reproduce.figures.draw import FIGURES, draw_figures
+from selftaught.reproduce.figures.drawing import Drawing
 from selftaught.reproduce.figures.gallery import Gallery, evenly
 from selftaught.reproduce.figures.observe import BATCHES, BatchSimilarities, EpochResult, fitting_batch
 from selftaught.reproduce.figures.relations import Relations, auroc, aurocs, between_images, pairs, relate
@@ -136,12 +138,23 @@ def test_nothing_is_high_where_all_pairs_are_equal(photos: Path, tmp_path: Path)
     relations = Relations(torch.arange(5), *torch.full((3, 5, 5), 0.5))
     assert {case: len(members) for case, members in find_cases(relations).items()} == {"a": 0, "b": 0, "c": 10, "d": 0}
     seen = [EpochResult(1, None, BatchSimilarities({}, [0], relations))]
-    draw_cases(Gallery(find_images(photos)), seen, tmp_path)
+    draw_cases(Gallery(find_images(photos)), seen).write(tmp_path, "cases")
     rows = table(tmp_path / "cases.csv")
     assert {row["case"] for row in rows} == {"c"}
     assert [row["same_class"] for row in rows] == ["1", "1", "1", "0", "0", "0"]  # of 4 and 6 such pairs
     with Image.open(tmp_path / "cases.png") as picture:
         assert picture.height < 700  # the empty cases take a line, not rows of tiles
+
+
+def test_older_files_of_a_figure_are_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
+    (tmp_path / "x.png").write_bytes(b"old")
+    picture = draw_lines([{"epoch": 0, "a": 1.0}], {"a": "first"}, "Scores")
+    Drawing(picture, ["epoch", "a"], [[0, 1 / 3]]).write(tmp_path, "x")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["x.csv", "x.png"]
+    assert (tmp_path / "x.csv").read_text() == "epoch,a\n0,0.333333\n"
+    with Image.open(tmp_path / "x.png") as opened:
+        assert opened.format == "PNG"
+        opened.verify()
 
 
 # What is shown

@@ -91,9 +91,19 @@ def figures(
     allow_skipped: AllowSkipped = False,
 ) -> None:
     """Draw the paper's figures from a run that was trained with --snapshots, each with its numbers as CSV."""
-    from selftaught.cli.figures import figures as draw
+    from selftaught.console import Reporter
+    from selftaught.data import open_images
+    from selftaught.devices import choose_device
+    from selftaught.errors import UsageError, printable
+    from selftaught.reproduce import draw_figures
 
-    draw(run, data, out, device, seed, allow_skipped)
+    if not run.is_dir():
+        raise UsageError(f"there is no run {printable(run)}")
+    images, target, place = open_images(data, "test"), out or run / "figures", choose_device(device)
+    written, left_out = draw_figures(
+        run, images, target, place, seed=seed, allow_skipped=allow_skipped, reporter=Reporter()
+    )
+    print("\n".join([*map(printable, written), *left_out]))
 
 
 def reproduce(

@@ -89,7 +89,8 @@ class _Shard(NamedTuple):
 
 def _read_shard(archive: str) -> _Shard:
     places = members(archive)
-    names = [name for name in places if _ending(name) in EXTENSIONS and not _hidden(name)]
+    shown = [name for name in places if not name.startswith(".") and "/." not in name]
+    names = [name for name in shown if os.path.splitext(name)[1].lower() in EXTENSIONS]  # noqa: PTH122
     return _Shard(
         names,
         array("q", (places[name][0] for name in names)),
@@ -161,11 +162,3 @@ def _words(match: re.Match[str]) -> list[str]:
     step = 1 if int(first) <= int(last) else -1
     numbers = range(int(first), int(last) + step, step)
     return [f"{number:0{width}d}" for number in numbers[: MOST_SHARDS + 1]]
-
-
-def _ending(name: str) -> str:
-    return os.path.splitext(name)[1].lower()  # noqa: PTH122
-
-
-def _hidden(name: str) -> bool:
-    return name.startswith(".") or "/." in name

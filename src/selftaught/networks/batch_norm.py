@@ -1,6 +1,5 @@
 """Batch norm over the rows of all processes, on CPUs too, where PyTorch's own does not work."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -73,14 +72,12 @@ class GlobalBatchNorm(_BatchNorm):
         self.running_var.lerp_(unbiased.to(self.running_var), weight)
 
 
-def _over_all_processes(layer: GlobalBatchNorm, x: Tensor) -> Tensor:
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _normalized(layer: GlobalBatchNorm, x: Tensor) -> Tensor:
+    """x, normalized over all processes; not compiled, because they wait for each other here."""
     y, mean, variance, count = _Normalize.apply(x, layer.weight, layer.bias, layer.eps)
     layer.track(mean, variance, count)
     return y  # type: ignore[no-any-return]
-
-
-# Not compiled, because processes wait for each other here.
-_normalized: Callable[[GlobalBatchNorm, Tensor], Tensor] = torch.compiler.disable(_over_all_processes)
 
 
 class _Normalize(torch.autograd.Function):

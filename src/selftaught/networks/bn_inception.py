@@ -62,7 +62,8 @@ class BNInception(nn.Module):
             double = self._layer(f"{name}_double_3x3_1", self._layer(f"{name}_double_3x3_reduce", x))
             double = self._layer(f"{name}_double_3x3_2", double)
             if projected:
-                pooled = self._layer(f"{name}_pool_proj", _neighborhood(x, maximum=name == MAX_POOLED))
+                pool = F.max_pool2d if name == MAX_POOLED else F.avg_pool2d
+                pooled = self._layer(f"{name}_pool_proj", pool(x, 3, stride=1, padding=1))
                 x = torch.cat((self._layer(f"{name}_1x1", x), three, double, pooled), 1)
             else:
                 x = torch.cat((three, double, _halved(x)), 1)
@@ -80,7 +81,3 @@ class BNInception(nn.Module):
 
 def _halved(x: Tensor) -> Tensor:
     return F.max_pool2d(x, 3, stride=2, ceil_mode=True)
-
-
-def _neighborhood(x: Tensor, maximum: bool) -> Tensor:
-    return F.max_pool2d(x, 3, stride=1, padding=1) if maximum else F.avg_pool2d(x, 3, stride=1, padding=1)

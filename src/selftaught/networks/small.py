@@ -8,13 +8,10 @@ from torch import Tensor, nn
 class SmallNetwork(nn.Module):
     """Images n×3×H×W to a feature map n×256×H/16×W/16 (rounded up); 15 million multiplications at 64×64."""
 
-    channels = 256
-
     def __init__(self) -> None:
         super().__init__()
-        widths = (3, 32, 64, 128, self.channels)
         layers: list[nn.Module] = []
-        for before, after in pairwise(widths):
+        for before, after in pairwise((3, 32, 64, 128, 256)):
             convolution = nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False)
             layers += [convolution, nn.BatchNorm2d(after), nn.ReLU(inplace=True)]
         self.layers = nn.Sequential(*layers)

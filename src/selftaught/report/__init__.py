@@ -6,9 +6,9 @@ from selftaught.report.curves import (
     INK,
     LINE_COLORS,
     draw_charts,
+    draw_lines,
     new_figure,
     plot_curves,
-    plot_lines,
     style_axes,
 )
 from selftaught.report.gallery import GALLERY_STYLE, PhotoGroup, histogram, photo_groups, photo_of, write_gallery
@@ -42,6 +42,7 @@ __all__ = [
     "contact_sheet",
     "draw_charts",
     "draw_image_map",
+    "draw_lines",
     "fit_image",
     "font",
     "histogram",
@@ -51,7 +52,6 @@ __all__ = [
     "photo_of",
     "picture",
     "plot_curves",
-    "plot_lines",
     "principal_map",
     "rate",
     "scatter",

@@ -78,11 +78,11 @@ def draw_charts(
     return charts
 
 
-def plot_lines(rows: Sequence[Mapping[str, float]], names: Mapping[str, str], path: Path, *, title: str) -> None:
-    """Draw fractions over the epochs as a PNG, in percent, one line for each key of ``names`` under its name there."""
+def draw_lines(rows: Sequence[Mapping[str, float]], names: Mapping[str, str], title: str) -> Figure:
+    """Draw fractions over the epochs, in percent, one line for each key of ``names`` under its name there."""
     figure = new_figure(7, 4)
     draw_panel(figure.add_subplot(), Panel(title, names, percent=True), rows)
-    write_atomically(path, lambda file: figure.savefig(file, format="png"))
+    return figure
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -1,6 +1,7 @@
 """The page of a run, section by section."""
 
 import shlex
+from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
@@ -91,7 +92,7 @@ def write_run_report(
     course = read_course(run)
     looks = look_at_photos(course, images, device, before, reporter)
     sections = [
-        Section("What was trained on what", "", html=_pairs("facts", describe_course(course, looks.embedder))),
+        Section("What was trained on what", "", html=_list_pairs("facts", describe_course(course, looks.embedder))),
         Section("With and without training", explain_scores(course), table=scores_of(course)),
         _charts(course),
         _neighbors(looks),
@@ -220,12 +221,12 @@ def _commands(course: Course, images: str | None) -> str:
         "Make this page again, with other photos": ["report", run, "PHOTOS"],
     }
     pairs = [(what, shlex.join(["selftaught", *map(str, words)])) for what, words in commands.items()]
-    rows = [f"<dt>{escape(what)}</dt><dd><pre><code>{escape(line)}</code></pre></dd>" for what, line in pairs]
-    return f'<dl class="commands">{"".join(rows)}</dl>'
+    return _list_pairs("commands", pairs, "<pre><code>{}</code></pre>")
 
 
-def _pairs(kind: str, pairs: list[tuple[str, str]]) -> str:
-    rows = [f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in pairs]
+def _list_pairs(kind: str, pairs: Iterable[tuple[str, str]], form: str = "{}") -> str:
+    """Pairs of a name and a text as a list in HTML, each text in this form."""
+    rows = [f"<dt>{escape(name)}</dt><dd>{form.format(escape(text))}</dd>" for name, text in pairs]
     return f'<dl class="{kind}">{"".join(rows)}</dl>'
 
 

@@ -126,7 +126,9 @@ def train(
             if resume is None:
                 places = {"images": images, "labeled": labeled, "unlabeled": unlabeled, "eval": eval}
                 origin = None if from_run is None else os.fspath(from_run)
-                options: dict[str, Any] = {"from_run": origin and _absolute_run(origin)}
+                if origin and Path(origin).exists():  # otherwise it is a name on the model hub
+                    origin = str(Path(origin).absolute())
+                options: dict[str, Any] = {"from_run": origin}
                 options |= {"eval_level": level, "eval_labels": None if labels is None else absolute(labels)}
                 options |= {"allow_skipped": allow_skipped, "tensorboard": tensorboard, "preprocessing": preprocessing}
                 begin = partial(_start, places, out, recipe, own, options, changes, None if dry_run else locked)
@@ -199,11 +201,6 @@ def _start(
     if locked is not None:
         locked.enter_context(create_run(run, record))
     return run, plan_stages(run, record, images, write=locked is not None)
-
-
-def _absolute_run(run: str) -> str:
-    """The absolute path of a run, which is valid in any working directory; names on the model hub stay as they are."""
-    return str(Path(run).absolute()) if Path(run).exists() else run
 
 
 def _start_from(run: str, requested: Any, semi: bool, own: nn.Module | None) -> Any:

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from PIL import Image, ImageFont, ImageOps
 from torch import Tensor
 
 from selftaught.report import INK, Frame, Tile, above, contact_sheet, font, text_line
-from selftaught.reproduce.figures.files import save_picture, save_table
+from selftaught.reproduce.figures.drawing import Drawing
 from selftaught.reproduce.figures.gallery import Gallery, evenly
 from selftaught.reproduce.figures.observe import EpochResult
 from selftaught.reproduce.figures.relations import NAMES, Relations, pairs
@@ -47,7 +46,7 @@ def find_cases(relations: Relations) -> dict[str, Tensor]:
     return found
 
 
-def draw_cases(gallery: Gallery, seen: Sequence[EpochResult], out: Path) -> list[Path]:
+def draw_cases(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
     """Pairs of images from one batch after the last epoch, one above the other, evenly spaced by w within each case.
 
     Up to half of them are of one class, and come first: evenly drawn from all pairs, there would hardly be any.
@@ -67,14 +66,12 @@ def draw_cases(gallery: Gallery, seen: Sequence[EpochResult], out: Path) -> list
         shown = [_pair(gallery, relations, int(first[m]), int(second[m])) for m in torch.cat([alike, others])]
         sheets.append(_sheet(gallery, f"({case}) {CASES[case][0].capitalize()}: {_share(same)}", shown))
         rows += [[case, *_row(gallery, pair)] for pair in shown]
-    picture, table = out / "cases.png", out / "cases.csv"
     notes = (
         f"High: the top {1 - HIGH:.0%} of the batch's pairs. Low: the lower {LOW:.0%}. w is the mean of wᴾ and wᶜ.",
         "Pairs of one class are shown first, and more often than they occur.",
     )
-    save_picture(picture, above([*sheets, *(_line(note, font(TILE // 12)) for note in notes)]))
-    save_table(table, ["case", "path", "label", "other_path", "other_label", *NAMES, "same_class"], rows)
-    return [picture, table]
+    picture = above([*sheets, *(_line(note, font(TILE // 12)) for note in notes)])
+    return Drawing(picture, ["case", "path", "label", "other_path", "other_label", *NAMES, "same_class"], rows)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from selftaught.encoding import FEW_IMAGES, views_in_training
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.reproduce.figures.auroc import draw_auroc
 from selftaught.reproduce.figures.cases import draw_cases
+from selftaught.reproduce.figures.drawing import Drawing
 from selftaught.reproduce.figures.gallery import Gallery
 from selftaught.reproduce.figures.most_similar import draw_most_similar
 from selftaught.reproduce.figures.observe import EpochResult, Observer, cost
@@ -27,10 +28,10 @@ HOW = "selftaught train … --snapshots 10 keeps them"
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure by name, and what it needs."""
+    """A figure by the name of its files, and what it needs."""
 
     name: str
-    draw: Callable[[Gallery, Sequence[EpochResult], Path], list[Path]]
+    draw: Callable[[Gallery, Sequence[EpochResult]], Drawing]
     teacher: bool = False
     course: bool = False
     """Needs networks of at least two epochs."""
@@ -87,7 +88,7 @@ def draw_figures(
     written = []
     with reporter.work("drawing figures", len(wanted)) as tell:
         for figure in wanted:
-            written += figure.draw(gallery, seen, out)
+            written += figure.draw(gallery, seen).write(out, figure.name)
             tell(1)
     return written, left_out
 

@@ -1,17 +1,16 @@
 """The images most similar to a query within its batch, before training and at its end."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from selftaught.report import Tile, contact_sheet
-from selftaught.reproduce.figures.files import save_picture, save_table
+from selftaught.reproduce.figures.drawing import Drawing
 from selftaught.reproduce.figures.gallery import Gallery, evenly
 from selftaught.reproduce.figures.observe import EpochResult
 
 QUERIES, TOP = 6, 8
 
 
-def draw_most_similar(gallery: Gallery, seen: Sequence[EpochResult], out: Path) -> list[Path]:
+def draw_most_similar(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
     """The TOP images of the batch by contextualized similarity, for evenly spaced queries of it.
 
     The queries are the same before and after; the rest of the batch are their neighbors at that time.
@@ -33,10 +32,8 @@ def draw_most_similar(gallery: Gallery, seen: Sequence[EpochResult], out: Path) 
                 files = gallery.images.files
                 rows.append([result.epoch, files[query], rank, files[index], w, int(right)])
             tiles.append(row)
-    picture, table = out / "most-similar.png", out / "most-similar.csv"
-    save_picture(picture, contact_sheet(tiles, headings=headings, tile=128))
-    save_table(table, ["epoch", "query", "rank", "path", "contextualized", "same_class"], rows)
-    return [picture, table]
+    picture = contact_sheet(tiles, headings=headings, tile=128)
+    return Drawing(picture, ["epoch", "query", "rank", "path", "contextualized", "same_class"], rows)
 
 
 def _nearest(result: EpochResult, query: int) -> list[tuple[int, float]]:

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from scipy.stats import rankdata
 from torch import Tensor
 
 from selftaught.learners import VIEWS, STMLSettings
@@ -64,11 +65,8 @@ def auroc(scores: Tensor, positive: Tensor) -> float:
     n = len(positive) - p
     if p == 0 or n == 0:
         return math.nan
-    _, value, count = scores.unique(return_inverse=True, return_counts=True)
-    count = count.double()  # float32 cannot count more than 2^24 pairs
-    ranks = count.cumsum(0) - (count - 1) / 2  # the mean rank of each value
-    above = ranks[value][positive].sum() - p * (p + 1) / 2
-    return float(above) / (p * n)
+    ranks = rankdata(scores.cpu().numpy())
+    return float(ranks[positive.cpu().numpy()].sum() - p * (p + 1) / 2) / (p * n)
 
 
 def aurocs(relations: Relations, classes: Tensor) -> dict[str, float]:

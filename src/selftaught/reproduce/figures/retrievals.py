@@ -1,12 +1,11 @@
 """The images that evenly spaced queries retrieve during training."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 
 from selftaught.report import Tile, beside, contact_sheet
-from selftaught.reproduce.figures.files import save_picture, save_table
+from selftaught.reproduce.figures.drawing import Drawing
 from selftaught.reproduce.figures.gallery import Gallery
 from selftaught.reproduce.figures.observe import EpochResult
 from selftaught.retrieval import nearest
@@ -29,7 +28,7 @@ def milestones(epochs: Sequence[int]) -> list[int]:
     return [epochs[round(i * (len(epochs) - 1) / (MILESTONES - 1))] for i in range(MILESTONES)]
 
 
-def draw_retrievals(gallery: Gallery, seen: Sequence[EpochResult], out: Path) -> list[Path]:
+def draw_retrievals(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
     """The TOP nearest images of each query among all, at each milestone."""
     queries = gallery.queries(QUERIES)
     index = torch.tensor(queries)
@@ -50,10 +49,7 @@ def draw_retrievals(gallery: Gallery, seen: Sequence[EpochResult], out: Path) ->
                 row.append(Tile(gallery.paths[i], caption, "right" if right else "wrong"))
                 rows.append([result.epoch, files[query], rank, files[i], distance, int(right)])
         sheets.append(contact_sheet(tiles, headings={0: result.title}, tile=TILE))
-    picture, table = out / "retrievals.png", out / "retrievals.csv"
-    save_picture(picture, beside(sheets))
-    save_table(table, ["epoch", "query", "rank", "path", "distance", "same_class"], rows)
-    return [picture, table]
+    return Drawing(beside(sheets), ["epoch", "query", "rank", "path", "distance", "same_class"], rows)
 
 
 def _number(distance: float) -> str:

@@ -1,20 +1,18 @@
 """The two similarities of every pair of images in a batch against each other."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from matplotlib.figure import Figure
 
-from selftaught.files import write_atomically
 from selftaught.report import FAINT, FRAME_COLORS, INK
-from selftaught.reproduce.figures.files import save_table
+from selftaught.reproduce.figures.drawing import Drawing
 from selftaught.reproduce.figures.gallery import Gallery
 from selftaught.reproduce.figures.observe import EpochResult
 from selftaught.reproduce.figures.relations import NAMES, pairs
 
 
-def draw_scatter(gallery: Gallery, seen: Sequence[EpochResult], out: Path) -> list[Path]:
+def draw_scatter(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
     """w^P against w^C for the pairs of different images in one batch of the last epoch, colored by class equivalence.
 
     Lines of equal w = (w^P + w^C) / 2 run from upper left to lower right.
@@ -48,11 +46,8 @@ def draw_scatter(gallery: Gallery, seen: Sequence[EpochResult], out: Path) -> li
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
     axes.legend(loc="upper left", fontsize=8, frameon=False, labelcolor=INK)
-    picture, table = out / "similarities.png", out / "similarities.csv"
-    write_atomically(picture, lambda file: figure.savefig(file, format="png"))
     files = gallery.images.files
     numbers = torch.stack([values[name] for name in NAMES], 1).tolist()
     indices = zip(one.tolist(), other.tolist(), numbers, same.tolist(), strict=True)
     rows = ([files[i], files[j], *w, int(equal)] for i, j, w, equal in indices)
-    save_table(table, ["path", "other_path", *NAMES, "same_class"], rows)
-    return [picture, table]
+    return Drawing(figure, ["path", "other_path", *NAMES, "same_class"], rows)

@@ -1,7 +1,6 @@
 """The embedding space before and after training, as a t-SNE map of the images themselves."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from PIL import Image, ImageOps
@@ -9,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from selftaught.report import INK, LINE_COLORS, above, beside, draw_image_map, fit_image, font, text_line
-from selftaught.reproduce.figures.files import save_picture, save_table
+from selftaught.reproduce.figures.drawing import Drawing
 from selftaught.reproduce.figures.gallery import Gallery, evenly
 from selftaught.reproduce.figures.observe import EpochResult
 
@@ -23,7 +22,7 @@ MARKED = 5
 PERPLEXITY = 30.0
 
 
-def draw_tsne(gallery: Gallery, seen: Sequence[EpochResult], out: Path) -> list[Path]:
+def draw_tsne(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
     """Draw two maps side by side; a few classes, evenly spaced, are framed in their color."""
     picked = gallery.sample(LIMIT, FEWEST_CLASSES)
     labels = [gallery.labels[i] for i in picked]
@@ -39,13 +38,11 @@ def draw_tsne(gallery: Gallery, seen: Sequence[EpochResult], out: Path) -> list[
         drawing, drawn = draw_image_map(thumbnails, points[-1], colors, cells=cells, cell=CELL)
         title = f"{result.title}: {drawn:,} of {len(picked):,} images drawn, of {len(names)} classes"
         maps.append(above([_line(title, drawing.width), drawing]))
-    picture, table = out / "tsne.png", out / "tsne.csv"
     whole = beside(maps, gap=2 * CELL)
-    save_picture(picture, ImageOps.expand(above([whole, _legend(marked, whole.width)]), CELL, "white"))
+    picture = ImageOps.expand(above([whole, _legend(marked, whole.width)]), CELL, "white")
     numbers = zip(picked, labels, *(p.tolist() for p in points), strict=True)
     rows = ([gallery.images.files[i], label, *before, *after] for i, label, before, after in numbers)
-    save_table(table, ["path", "label", "x_before", "y_before", "x_after", "y_after"], rows)
-    return [picture, table]
+    return Drawing(picture, ["path", "label", "x_before", "y_before", "x_after", "y_after"], rows)
 
 
 def tsne(vectors: Tensor) -> Tensor:
