@@ -6,7 +6,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -65,6 +65,15 @@ def read_file(path: Path) -> bytes:
         return file.read()
 
 
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in a JSON file; None if it cannot be read, is damaged, or holds something else."""
+    try:
+        content = json.loads(read_file(path).decode("utf-8", "surrogateescape"))
+    except (SelftaughtError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
     """The objects of a log, one on each line; it ends where it is damaged, and is empty if it cannot be read."""
     rows = []
@@ -108,19 +117,15 @@ def new_folder(path: Path, what: str, instead: str, leftovers: Collection[str] =
         raise UsageError(f"{what} {printable(path)} cannot be written to ({error.strerror}): {instead}") from None
 
 
-@contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> AbstractContextManager[None]:
     """Lock a folder: within this context, no other process holds its lock."""
-    with _locked(folder / LOCK, f"at work in {printable(folder)}", f"{printable(folder)} cannot be written to"):
-        yield
+    return _locked(folder / LOCK, f"at work in {printable(folder)}", f"{printable(folder)} cannot be written to")
 
 
-@contextmanager
-def lock_output(path: Path) -> Iterator[None]:
+def lock_output(path: Path) -> AbstractContextManager[None]:
     """Lock an output, a file or a folder, by a file beside it: within this context, no other process holds its lock."""
     file = path.absolute().with_name(f".{path.name:.200}.lock")
-    with _locked(file, f"writing {printable(path)}", f"{printable(path)} cannot be written"):
-        yield
+    return _locked(file, f"writing {printable(path)}", f"{printable(path)} cannot be written")
 
 
 @contextmanager

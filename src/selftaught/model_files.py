@@ -16,7 +16,7 @@ from torch import nn
 
 import selftaught
 from selftaught.errors import SelftaughtError, UsageError, one_line, printable, suggest
-from selftaught.files import write_atomically
+from selftaught.files import read_json, write_atomically
 from selftaught.networks import (
     HEADS,
     EmbeddingNetwork,
@@ -91,11 +91,8 @@ def write_model(folder: Path, network: EmbeddingNetwork, description: dict[str, 
 def read_description(folder: Path) -> dict[str, Any]:
     """The description of the model in a folder, with all its values of the right kind."""
     file = folder / DESCRIPTION
-    try:
-        content = json.loads(file.read_text("utf-8"))
-    except (ValueError, OSError, RecursionError):
-        content = None
-    if not isinstance(content, dict) or not {"format", "metric"} <= set(content):
+    content = read_json(file)
+    if content is None or not {"format", "metric"} <= set(content):
         raise SelftaughtError(f"{printable(file)} is damaged: it does not describe a model")
     description = DEFAULTS | content
     if description["format"] != FORMAT or description["metric"] not in METRICS or set(KINDS) - set(description):

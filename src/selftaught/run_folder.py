@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from selftaught.errors import SelftaughtError, UsageError, one_line, printable
-from selftaught.files import lock_folder, new_folder, read_file, remove_if_unused, remove_leftovers, write_atomically
+from selftaught.files import (
+    lock_folder,
+    new_folder,
+    read_file,
+    read_json,
+    remove_if_unused,
+    remove_leftovers,
+    write_atomically,
+)
 from selftaught.learners import load_settings
 from selftaught.model_files import DESCRIPTION
 from selftaught.networks import Preprocessing
@@ -150,21 +158,18 @@ def read_record(run: Path) -> RunRecord:
 
 def is_finished(run: Path) -> bool:
     """Whether a run has reached its end; a collapsed run has a model too, but an unfinished one."""
-    try:
-        description = json.loads(read_file(run / DESCRIPTION))
-    except (SelftaughtError, ValueError, RecursionError):
-        return False
-    return isinstance(description, dict) and bool(description.get("finished", True))
+    description = read_json(run / DESCRIPTION)
+    return description is not None and bool(description.get("finished", True))
 
 
 def read_models(run: Path) -> dict[str, Any] | None:
     """Measurements of a run's models; None if there are none, or the file is damaged."""
+    models = read_json(run / MODELS) or {}
     try:
-        models = json.loads(read_file(run / MODELS))
         float(models["models"][models["floor"]]["found_again"])
-    except (SelftaughtError, ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return None
-    return dict(models)
+    return models
 
 
 def read_skipped(run: Path) -> set[str]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, UsageError, printable
-from selftaught.files import write_atomically
+from selftaught.files import read_json, write_atomically
 from selftaught.model_files import METRICS
 
 FORMAT = 2
@@ -197,11 +197,7 @@ def _check(vectors: np.ndarray, notes: dict[str, Any], paths: Sequence[Any], sta
 
 
 def _wrote_names(names: Path) -> bool:
-    try:
-        notes = json.loads(names.read_text("utf-8"))
-        return bool({"root", "model", "metric", "paths"} <= set(notes))
-    except (OSError, ValueError, TypeError, RecursionError):
-        return False
+    return {"root", "model", "metric", "paths"} <= set(read_json(names) or ())
 
 
 def _wrote_skipped(table: Path) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from selftaught.errors import UsageError
+from selftaught.files import read_json
 
 try:
     import fcntl
@@ -55,9 +56,7 @@ def cached_collections(root: Path | None = None) -> list[Collection]:
     found = []
     for about in (cache_root() if root is None else root).glob(f"*/{ABOUT}"):
         with suppress(OSError):
-            name = about.parent.name
-            with suppress(ValueError, KeyError, TypeError):
-                name = str(json.loads(about.read_text("utf-8", "surrogateescape"))["collection"])
+            name = str((read_json(about) or {}).get("collection", about.parent.name))
             found.append(Collection(name, about.parent, _size(about.parent), about.stat().st_mtime))
     return sorted(found, key=lambda collection: -collection.used)
 

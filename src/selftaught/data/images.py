@@ -29,14 +29,12 @@ def open_image(path: str | os.PathLike[str], least: int | None = None) -> Image.
         ImageError: with the reason on one line (without the path), if it cannot be read in full.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with Image.open(_content(path), formats=FORMATS) as image:
-                if least is not None:
-                    scale = least / min(image.size)
-                    image.draft(None, (math.ceil(image.width * scale), math.ceil(image.height * scale)))
-                image.load()
-                return to_rgb(image)
+        with warnings.catch_warnings(action="ignore"), Image.open(_content(path), formats=FORMATS) as image:
+            if least is not None:
+                scale = least / min(image.size)
+                image.draft(None, (math.ceil(image.width * scale), math.ceil(image.height * scale)))
+            image.load()
+            return to_rgb(image)
     except ImageError:
         raise
     except UnidentifiedImageError:

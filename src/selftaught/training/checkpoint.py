@@ -96,8 +96,7 @@ def read_checkpoint(file: Path) -> Checkpoint:
                 if archive.testzip() is not None:  # torch.load does not compare the checksums
                     raise ValueError("a checksum differs")
             opened.seek(0)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings(action="ignore"):
                 content = torch.load(opened, map_location="cpu", weights_only=True)
             kind = content["format"]
             if kind == FORMAT:

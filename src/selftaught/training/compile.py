@@ -141,8 +141,8 @@ def _unchanged(encoders: list[Encoder], device: torch.device) -> Iterator[None]:
     modes = [encoder.training for encoder in encoders]
     buffers = [copy.deepcopy(dict(encoder.named_buffers())) for encoder in encoders]
     try:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        cuda = [device] if device.type == "cuda" else []
+        with torch.random.fork_rng(cuda), warnings.catch_warnings(action="ignore"):
             yield
     finally:
         for encoder, mode, before in zip(encoders, modes, buffers, strict=True):

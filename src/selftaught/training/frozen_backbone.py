@@ -88,7 +88,7 @@ class FeatureReader(ImageReader):
     def _find(self, request: ViewRequest) -> np.ndarray:
         features, rows = self._kept[request.view]
         views: np.ndarray = features[rows[request.path]]
-        return views[two_of(VIEWS, request.seed)] if request.view == "random" else views
+        return views[random.Random(request.seed).sample(range(VIEWS), 2)] if request.view == "random" else views
 
     def _compute(self) -> dict[str, tuple[np.ndarray, dict[str, int]]]:
         """The features of each kind of view, and the row of each file in them."""
@@ -165,16 +165,6 @@ def principal_directions(features: np.ndarray, count: int) -> Tensor:
         products += centered.T @ centered
     vectors = torch.from_numpy(np.linalg.eigh(products)[1])
     return vectors.flip(1)[:, :count].T.float()
-
-
-def two_of(count: int, seed: int) -> list[int]:
-    """Two different numbers below ``count``, decided by ``seed`` alone.
-
-    Example:
-        >>> two_of(8, seed=5) == two_of(8, seed=5), len(set(two_of(2, seed=1)))
-        (True, 2)
-    """
-    return random.Random(seed).sample(range(count), 2)
 
 
 def _rows(images: ImageFolder) -> dict[str, int]:

@@ -38,7 +38,6 @@ RECALL_SAMPLE = 1000
 """Queries on which an approximate search is compared with the exact one."""
 SAVE_INTERVAL = 300.0
 """Seconds after which an epoch under way is saved, so that a kill costs no more time than this."""
-NOT_A_NUMBER = "the loss is no longer a number"
 
 
 class Loop:
@@ -264,7 +263,7 @@ class Loop:
     def _check_finite(self, state: TrainState) -> None:
         """Raise Collapse if a loss is not finite; all processes must call it together, since they end together."""
         if not broadcast(bool(torch.isfinite(state.sums).all())):
-            raise self._collapse(state, NOT_A_NUMBER)
+            raise self._collapse(state, "the loss is no longer a number")
 
     def _collapse(self, state: TrainState, problem: str) -> Collapse:
         self._forget_partial()
