@@ -31,6 +31,17 @@ def test_what_is_written_is_read(file: Path) -> None:
         assert np.load(file).shape == (3, 2)
 
 
+def test_a_write_that_fails_midway_gives_the_reason(file: Path) -> None:
+    resource = pytest.importorskip("resource")
+    old, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, most))
+    try:
+        with pytest.raises(SelftaughtError, match="File too large; the old file is kept"):
+            write_vectors(file, Vectors(Path("/photos"), ("a",), torch.randn(1, 99_999), "m", "cosine", ((1, 1),)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (old, most))
+
+
 def refused(file: Path) -> None:
     with pytest.raises(SelftaughtError, match="embed the images again") as caught:
         read_vectors(file)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -83,7 +83,7 @@ def write_vectors(path: Path, content: Vectors) -> list[Path]:
     if path.suffix == ".npy":
         names = path.with_suffix(".json")
         table = {"paths": content.paths, "bytes": sizes, "changed": times}
-        write_atomically(path, lambda file: np.save(file, vectors))
+        write_atomically(path, lambda file: _write_npy(file, vectors))
         write_atomically(names, json.dumps(notes | table, indent=1) + "\n")
         return [path, names]
     import pyarrow as pa
@@ -163,6 +163,12 @@ def _joined(path: Path) -> Vectors:
         vectors=torch.cat([one.vectors for one in read])[order],
         stamps=tuple(stamps[i] for i in order) if stamps else (),
     )
+
+
+def _write_npy(file: BinaryIO, vectors: np.ndarray) -> None:
+    """Write what ``np.save`` writes, which does not say that the disk is full."""
+    np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(vectors))
+    file.write(vectors.data)
 
 
 def _read_npy(path: Path) -> tuple[np.ndarray, dict[str, Any], dict[str, Any]]:

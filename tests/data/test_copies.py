@@ -35,6 +35,13 @@ def test_a_file_that_is_gone_equals_none(tmp_path: Path) -> None:
     assert find_same_files(paths) == [0, 1]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes")
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "empty.png").touch()
+    os.mkfifo(tmp_path / "pipe.png")
+    assert find_same_bytes([str(tmp_path / "empty.png"), str(tmp_path / "pipe.png")]) == [0, 1]
+
+
 @pytest.mark.skipif(os.name != "posix", reason="needs links")
 def test_links_are_other_names_of_one_file(tmp_path: Path) -> None:
     photo().save(tmp_path / "a.png")

@@ -21,7 +21,7 @@ from selftaught.data import (
     open_image,
 )
 from selftaught.data.cache_segments import RECORD
-from selftaught.data.cache_space import cache_limit, cache_root, cached_collections, delete_collection
+from selftaught.data.cache_space import FREE, cache_limit, cache_root, cached_collections, delete_collection
 from selftaught.data.decoded_images import shrink
 from selftaught.errors import UsageError
 
@@ -135,6 +135,17 @@ def test_a_full_cache_stores_no_more_and_images_are_read_all_the_same(photos: Pa
     assert "limit" in source.cache.closed_because
     source.close()
     assert 0 < cached_collections(tmp_path)[0].bytes < room + 5000
+
+
+def test_no_other_limit_is_advised_where_the_disk_is_full(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("cache_space", "decoded_cache"):
+        monkeypatch.setattr(f"selftaught.data.{module}.free_space", lambda _: FREE)
+    source = reader(tmp_path)
+    read(source, requests(photos))
+    assert source.cache.closed_because == f"{tmp_path} is on a disk that is nearly full"
+    source.close()
 
 
 def test_what_was_not_used_for_longest_makes_room(photos: Path, tmp_path: Path) -> None:

@@ -114,7 +114,9 @@ def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:
     (tmp_path / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(50))
     (tmp_path / "text.jpg").write_text("not an image")
     (tmp_path / "damaged.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 50)
+    (tmp_path / "circle.jpg").symlink_to("circle.jpg")
     for name, reason in (
+        ("circle.jpg", "^Too many levels of symbolic links$"),
         ("cut.jpg", "^damaged: the file ends too early$"),
         ("phone.heic", "^HEIC photos are not read; save it as JPEG$"),
         ("empty.jpg", "empty file"),

@@ -229,6 +229,17 @@ def test_what_is_no_index_or_is_damaged_is_one_sentence(index: Index, embedder: 
         open_index(index.folder)
 
 
+def test_what_the_system_says_is_taken_out_of_a_message_of_the_database(index: Index) -> None:
+    class Full:
+        def count_rows(self) -> int:
+            raise RuntimeError(
+                "lance error: LanceError(IO): No space left on device (os error 28), /src/writer.rs:191:9"
+            )
+
+    with pytest.raises(SelftaughtError, match=r"cannot be used: No space left on device$"):
+        len(table.Table(index.folder, Full(), index.table.about))
+
+
 def test_an_empty_index_finds_nothing(embedder: Embedder, tmp_path: Path) -> None:
     index = make_index(tmp_path / "index", embedder)
     assert index.search([Image.new("RGB", (40, 40))], k=3) == [[]]

@@ -104,6 +104,20 @@ def test_one_unreadable_photo_of_the_training_is_told_in_the_singular(copy: Path
     assert "Among the 23 photos trained on, no file is there twice" in text
 
 
+def test_what_was_not_trained_on_counts_neither_as_a_photo_nor_as_a_copy(
+    copy: Path, photos: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(photos, tmp_path / "others")
+    for name in ("1.jpg", "2.jpg"):
+        (tmp_path / "others" / name).touch()
+    settings = json.loads((copy / "settings.json").read_text())
+    (copy / "settings.json").write_text(json.dumps(settings | {"images": str(tmp_path / "others"), "eval": None}))
+    (copy / "skipped.csv").write_text("path,reason\n1.jpg,empty\n2.jpg,empty\none of the labeled.jpg,damaged\n")
+    text = text_of(write_run_report(copy, reporter=QUIET))
+    assert "; 2 more could not be read (skipped.csv)" in text
+    assert "Among the 24 photos trained on, no file is there twice" in text
+
+
 def test_photos_that_are_gone_are_one_sentence_and_others_can_be_given(copy: Path, photos: Path) -> None:
     settings = json.loads((copy / "settings.json").read_text())
     (copy / "settings.json").write_text(json.dumps(settings | {"images": "/nowhere", "eval": None}))

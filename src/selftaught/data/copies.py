@@ -5,13 +5,15 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from selftaught.data.images import identity, open_image
 from selftaught.data.tar_index import Member, read_member
-from selftaught.errors import ImageError
+from selftaught.errors import ImageError, SelftaughtError
+from selftaught.files import read_file
 
 FINGERPRINT_SIDE = 32
 SHARPNESS_SIDE = 512
@@ -66,7 +68,7 @@ def find_same_bytes(paths: Sequence[str]) -> list[int]:
         for index in indices if len(indices) > 1 else ():
             try:
                 found[index] = first.setdefault(_digest(paths[index]), index)
-            except OSError:
+            except (OSError, SelftaughtError):
                 continue
     return found
 
@@ -103,7 +105,4 @@ def fingerprint(path: str) -> np.ndarray:
 
 
 def _digest(path: str) -> bytes:
-    if isinstance(path, Member):
-        return hashlib.sha256(read_member(path)).digest()
-    with open(path, "rb") as file:  # noqa: PTH123, a Path per image costs too much
-        return hashlib.file_digest(file, "sha256").digest()
+    return hashlib.sha256(read_member(path) if isinstance(path, Member) else read_file(Path(path))).digest()

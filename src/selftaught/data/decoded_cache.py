@@ -17,7 +17,7 @@ from typing import BinaryIO
 import numpy as np
 
 from selftaught.data.cache_segments import RECORD, checksum, possible_records, read_records, segment_sizes
-from selftaught.data.cache_space import CACHE_LIMIT, cache_root, claim_collection, make_room
+from selftaught.data.cache_space import CACHE_LIMIT, FREE, cache_root, claim_collection, free_space, make_room
 from selftaught.data.decoded_images import DecodedImage
 from selftaught.data.images import identity
 from selftaught.errors import ImageError
@@ -137,7 +137,9 @@ class DecodedCache:
             if pixels.nbytes > self._allowance:
                 self._measure(pixels.nbytes)
             if pixels.nbytes > self._room:
-                self.closed_because = f"it has reached its limit ({CACHE_LIMIT} sets another)"
+                full = free_space(self.root) - FREE < pixels.nbytes
+                limit = f"it has reached its limit ({CACHE_LIMIT} sets another)"
+                self.closed_because = f"{self.root} is on a disk that is nearly full" if full else limit
                 return
             self._writing = self._writing or self._begin_segment()
             pixels = np.ascontiguousarray(pixels)

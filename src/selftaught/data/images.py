@@ -129,6 +129,8 @@ def _content(path: str | os.PathLike[str]) -> str | os.PathLike[str] | io.BytesI
             member = find_member(os.fspath(path))
             if member is None:
                 raise
+        except OSError as error:
+            raise ImageError(_why(error)) from None
     if member.size == 0:
         raise ImageError("empty file")
     content = read_member(member)

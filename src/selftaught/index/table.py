@@ -26,6 +26,8 @@ APPROXIMATE_FROM = 200_000
 PROBED, REFINED = 32, 10
 """Partitions that are searched for a query, and how many times k rows get an exact distance."""
 ROWS_AT_ONCE = 1000
+OF_SYSTEM = re.compile(r"([^:\s][^:]*) \(os error \d+\)")
+"""The words of the operating system within a message of the database."""
 NO_TEXT = re.compile(r"\\udc([89a-f][0-9a-f])")
 
 
@@ -228,4 +230,6 @@ def _in_words(folder: Path) -> Iterator[None]:
     except SelftaughtError:
         raise
     except (RuntimeError, OSError, ValueError) as error:
-        raise SelftaughtError(f"the index {printable(folder)} cannot be used: {one_line(error)}") from None
+        words = OF_SYSTEM.search(str(error))
+        why = words[1] if words else one_line(error)
+        raise SelftaughtError(f"the index {printable(folder)} cannot be used: {why}") from None

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from selftaught.console import duration
-from selftaught.data import ImageFolder
+from selftaught.data import ImageFolder, Skipped
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, printable
 from selftaught.files import read_json_lines
@@ -52,15 +52,19 @@ def read_course(run: Path) -> Course:
     """Read a run; files that are missing or damaged count as empty."""
     record = read_record(run)
     start = _rows(run / START)
+    gone = [Skipped(path, "") for path in read_skipped(run)]
+    found = _list(record)
+    training, labeled = (images and images.without(gone) for images in found)
     return Course(
         run,
         record,
         start[0] if start else {},
         _rows(run / METRICS),
         sum(row.get("seconds", 0.0) for row in _rows(run / TIMING)),
-        len(read_skipped(run)),
+        len(gone) if found[0] is None or training is None else len(found[0]) - len(training),
         read_models(run),
-        *_list(record),
+        training,
+        labeled,
     )
 
 
@@ -68,7 +72,7 @@ def describe_course(course: Course, embedder: Embedder) -> list[tuple[str, str]]
     """The facts about a training, as pairs of a name and a text."""
     record, settings = course.record, course.record.settings or course.record.requested
     where = " and ".join(map(printable, record.sources))
-    count = f"{len(course.training) - course.skipped:,} in {where}" if course.training is not None else where
+    count = f"{len(course.training):,} in {where}" if course.training is not None else where
     left_out = f"; {course.skipped:,} more could not be read (skipped.csv)" if course.skipped else ""
     weights = "pretrained" if record.pretrained else "without pretrained weights"
     learned = "only the last layer learned" if settings.train == "heads" else "all of it learned"

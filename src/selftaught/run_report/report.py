@@ -187,7 +187,7 @@ def _copies(course: Course, looks: Looks, reporter: Reporter) -> Section:
         equal = sum(i != j for i, j in enumerate(same))
         have = "has" if equal == 1 else "have"
         files = f"{equal:,} {have} the same bytes as another" if equal else "no file is there twice"
-        told.append(f"Among the {len(same) - course.skipped:,} photos trained on, {files}.")
+        told.append(f"Among the {len(same):,} photos trained on, {files}.")
     vectors = looks.vectors[looks.served]
     known = distances_of_known_copies(looks.embedder, looks.images, vectors, KNOWN_COPIES)
     with reporter.work("looking for copies", len(looks)) as tell:
