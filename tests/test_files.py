@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from selftaught.errors import SelftaughtError
-from selftaught.files import lock_output, remove_leftovers, write_atomically
+from selftaught.files import lock_output, read_json, remove_leftovers, write_atomically
 
 
 def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -41,3 +41,14 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     (tmp_path / "mine.tmp").touch()
     remove_leftovers(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.tmp"]
+
+
+def test_a_json_file_that_is_damaged_or_holds_no_object_counts_as_none(tmp_path: Path) -> None:
+    file = tmp_path / "file.json"
+    assert read_json(file) is None
+    assert read_json(tmp_path) is None
+    for content in (b"", b'{"a": 1', b"[1]", b"null", b"\xff\xfe", b"[" * 100_000):
+        file.write_bytes(content)
+        assert read_json(file) is None
+    file.write_bytes(b'{"name": "caf\xe9"}')  # a path may hold bytes that are not text
+    assert read_json(file) == {"name": "caf\udce9"}

@@ -98,7 +98,8 @@ def find_copies(
     near = find_neighbors(vectors[rows])
     proposal = propose_threshold(near, known) if threshold is None else Proposal(threshold, "as asked for")
     pairs = near.mutual_pairs()
-    copies = pairs.under(_limit(proposal, known))
+    # Without a threshold, copies are those whose distance only rounding explains.
+    copies = pairs.under(EQUAL * known.median().item() if proposal.threshold is None else proposal.threshold)
     if threshold is None:
         alike = _alike([images.path(i) for i in rows.tolist()], vectors[rows], known, advance)
         copies = Pairs(*(torch.cat(both) for both in zip(astuple(copies), astuple(alike), strict=True)))
@@ -139,11 +140,6 @@ def _alike(paths: Sequence[str], vectors: Tensor, known: Tensor, advance: Callab
     distance = torch.linalg.vector_norm(vectors[first] - vectors[second], dim=1)
     near = distance <= known.quantile(LIKELY).item()
     return Pairs(first[near], second[near], distance[near])
-
-
-def _limit(proposal: Proposal, known: Tensor) -> float:
-    """The threshold; if there is none, a distance that only rounding explains."""
-    return EQUAL * known.median().item() if proposal.threshold is None else proposal.threshold
 
 
 def _order(images: ImageFolder, vectors: Tensor, rows: Sequence[int], same: Tensor) -> CopyGroup | None:

@@ -145,15 +145,10 @@ def build_network(folder: Path, description: dict[str, Any], backbone: nn.Module
         network.load_state_dict(own_names(load_file(file), network))
     except (OSError, safetensors.SafetensorError, RuntimeError, ValueError, KeyError) as error:
         raise SelftaughtError(f"cannot load {printable(file)}: {one_line(error)}") from None
-    check_finite(network, printable(file))
+    for key, tensor in network.state_dict().items():
+        if not tensor.isfinite().all():  # every vector would be infinite or undefined, too
+            raise SelftaughtError(f"{printable(file)} is damaged: {key} holds values that are infinite or undefined")
     return network
-
-
-def check_finite(network: nn.Module, what: str) -> None:
-    """Raise an error if a weight is infinite or undefined: every vector would be, too."""
-    for name, tensor in network.state_dict().items():
-        if not tensor.isfinite().all():
-            raise SelftaughtError(f"{what} is damaged: {name} holds values that are infinite or undefined")
 
 
 def check_folder(folder: str | os.PathLike[str]) -> Path:

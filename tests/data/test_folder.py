@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from selftaught.data import ImageFolder, Skipped, check_skipped, find_images, joined, skipped_table
+from selftaught.data import ImageFolder, Skipped, check_skipped, find_images, join_folders, skipped_table
 from selftaught.errors import SelftaughtError, UsageError
 
 ODD = ["with space.jpg", 'quote\'s "here".PNG', "emoji 🚗.jpeg", "new\nline.webp", "UPPER.TIFF"]
@@ -107,7 +107,7 @@ def test_images_without_a_label_are_counted_when_labels_are_asked_for() -> None:
 def test_two_folders_are_joined_below_their_common_parent_with_the_labels_of_the_first() -> None:
     first = ImageFolder(Path("/data/birds"), ("wren/2.jpg", "tit/1.jpg"))
     second = ImageFolder(Path("/data/more/photos"), ("wren/2.jpg", "3.jpg"))
-    both = joined(first, second)
+    both = join_folders(first, second)
     assert both.root == Path("/data")
     assert both.files == ("birds/wren/2.jpg", "birds/tit/1.jpg", "more/photos/wren/2.jpg", "more/photos/3.jpg")
     assert both.given == ("wren", "tit", "", "")
@@ -116,15 +116,17 @@ def test_two_folders_are_joined_below_their_common_parent_with_the_labels_of_the
 def test_an_image_in_both_joined_folders_is_kept_once_as_labeled() -> None:
     inner = ImageFolder(Path("/data/birds"), ("wren/2.jpg",))
     outer = ImageFolder(Path("/data"), ("birds/tit/1.jpg", "birds/wren/2.jpg"))
-    assert joined(inner, outer) == ImageFolder(Path("/data"), ("birds/wren/2.jpg", "birds/tit/1.jpg"), ("wren", ""))
-    assert joined(outer, inner) == ImageFolder(Path("/data"), outer.files, ("birds", "birds"))
+    assert join_folders(inner, outer) == ImageFolder(
+        Path("/data"), ("birds/wren/2.jpg", "birds/tit/1.jpg"), ("wren", "")
+    )
+    assert join_folders(outer, inner) == ImageFolder(Path("/data"), outer.files, ("birds", "birds"))
 
 
 def test_joining_needs_labels_in_the_first_folder_only() -> None:
     flat = ImageFolder(Path("/data/flat"), ("1.jpg",))
-    assert joined(ImageFolder(Path("/data/a"), ("x/1.jpg",)), flat).given == ("x", "")
+    assert join_folders(ImageFolder(Path("/data/a"), ("x/1.jpg",)), flat).given == ("x", "")
     with pytest.raises(SelftaughtError, match="no class folders"):
-        joined(flat, flat)
+        join_folders(flat, flat)
 
 
 def test_a_few_unreadable_images_are_fine_and_many_are_an_error(tmp_path: Path) -> None:

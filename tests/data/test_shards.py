@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from selftaught.data import ImageFolder, Skipped, absolute, find_images, joined, open_image, open_images
+from selftaught.data import ImageFolder, Skipped, absolute, find_images, join_folders, open_image, open_images
 from selftaught.data.images import identity
 from selftaught.data.shards import expand
 from selftaught.data.tar_index import Member
@@ -344,13 +344,13 @@ def test_shards_and_folders_are_joined(tmp_path: Path) -> None:
     (tmp_path / "photos" / "x.png").write_bytes(picture(8))
     plain = ImageFolder(tmp_path / "photos", ("x.png",), ("z",))
     for first, second, widths in ((labeled, plain, [9, 10, 11, 12, 17]), (plain, labeled, [17, 9, 10, 11, 12])):
-        both = joined(first, second)
+        both = join_folders(first, second)
         assert both.root == tmp_path
         assert [open_image(both.path(i)).width for i in range(5)] == widths
         assert both.given == (*first.labels(), *[""] * len(second))
-    again = joined(labeled, labeled)
+    again = join_folders(labeled, labeled)
     assert (again.files, again.labels()) == (labeled.files, labeled.labels())
-    two = joined(labeled, open_images(f"{shards(tmp_path / 'more', 1)}/*.tar"))
+    two = join_folders(labeled, open_images(f"{shards(tmp_path / 'more', 1)}/*.tar"))
     assert [open_image(two.path(i)).width for i in range(6)] == [9, 10, 11, 12, 9, 10]
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from trees import make_compcars, make_cub, make_nabirds, touch
 
-from selftaught.data import absolute, find_images, joined, open_images, read_benchmark
+from selftaught.data import absolute, find_images, join_folders, open_images, read_benchmark
 from selftaught.errors import SelftaughtError, UsageError
 
 
@@ -85,7 +85,7 @@ def test_an_absolute_source_means_the_same_from_elsewhere(tmp_path: Path, monkey
 def test_a_labeled_and_an_unlabeled_benchmark_are_joined(tmp_path: Path) -> None:
     make_cub(tmp_path / "CUB_200_2011")
     make_nabirds(tmp_path / "nabirds")
-    both = joined(open_images(f"cub:{tmp_path}"), open_images(f"nabirds:{tmp_path}"))
+    both = join_folders(open_images(f"cub:{tmp_path}"), open_images(f"nabirds:{tmp_path}"))
     assert both.root == tmp_path
     assert both.given is not None
     assert both.given.count("") == 6

@@ -125,7 +125,7 @@ def test_old_names_of_published_files_are_understood(tmp_path: Path) -> None:
     torch.save(old, tmp_path / "densenet.pth")
     loaded = build_backbone("torchvision.densenet121", str(tmp_path / "densenet.pth")).module.state_dict()
     assert all(torch.equal(loaded[f"model.{k}"], v) for k, v in state.items() if not k.startswith("classifier"))
-    names = torchvision_backbone.renamed({"encoder.layers.encoder_layer_0.mlp.linear_2.bias": torch.zeros(1)})
+    names = torchvision_backbone.rename_layers({"encoder.layers.encoder_layer_0.mlp.linear_2.bias": torch.zeros(1)})
     assert list(names) == ["encoder.layers.encoder_layer_0.mlp.3.bias"]
 
 

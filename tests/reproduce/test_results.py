@@ -9,7 +9,7 @@ from fake_train import write_run
 from PIL import Image
 
 from selftaught.reproduce.cells import collect
-from selftaught.reproduce.folders import failure, measured, note_failure, run_folder, status
+from selftaught.reproduce.folders import failure, note_failure, read_scores, run_folder, status
 from selftaught.reproduce.plan import make_jobs
 from selftaught.reproduce.provenance import command, differences
 from selftaught.reproduce.quick import Quick, quick_table
@@ -26,7 +26,7 @@ def request_for(table: str, out: Path, *rows: str, **options: Any) -> Request:
 
 def test_a_result_is_the_last_epoch_and_the_best_one_stands_beside_it(tmp_path: Path) -> None:
     write_run(tmp_path, seed=1, epochs=3)
-    run = measured(tmp_path)
+    run = read_scores(tmp_path)
     assert run.last["recall@1"] == pytest.approx(59.0)
     assert run.best["recall@1"] == pytest.approx(61.0)
     assert run.last["map@r"] == pytest.approx(29.5)
@@ -39,20 +39,20 @@ def test_the_best_epoch_is_one_epoch_the_one_with_the_best_recall(tmp_path: Path
     rows = [(1, 0.3, 0.9), (2, 0.5, 0.2), (3, 0.4, 0.6)]
     lines = [json.dumps({"epoch": epoch, "recall@1": recall, "map@r": other}) for epoch, recall, other in rows]
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    assert measured(tmp_path).best == {"recall@1": pytest.approx(50.0), "map@r": pytest.approx(20.0)}
+    assert read_scores(tmp_path).best == {"recall@1": pytest.approx(50.0), "map@r": pytest.approx(20.0)}
 
 
 def test_without_epochs_the_start_is_the_result(tmp_path: Path) -> None:
     write_run(tmp_path, epochs=0)
-    assert measured(tmp_path).last["recall@1"] == pytest.approx(40.0)
-    assert measured(tmp_path).best == {}
+    assert read_scores(tmp_path).last["recall@1"] == pytest.approx(40.0)
+    assert read_scores(tmp_path).best == {}
 
 
 def test_epochs_that_were_not_evaluated_do_not_count(tmp_path: Path) -> None:
     write_run(tmp_path, epochs=2)
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     (tmp_path / "metrics.jsonl").write_text("\n".join(['{"epoch": 1, "loss": 2.0}', lines[1]]) + "\n")
-    assert measured(tmp_path).best["recall@1"] == pytest.approx(58.0)
+    assert read_scores(tmp_path).best["recall@1"] == pytest.approx(58.0)
 
 
 def test_cells_have_mean_and_deviation_over_seeds_beside_the_papers_number(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ from selftaught.data.copies import Picture, examine, find_same_bytes, find_same_
 from selftaught.data.crop_boxes import view_seed, view_seeds
 from selftaught.data.decoded_cache import DecodedCache
 from selftaught.data.embed_files import Advance, embed_files, in_batches, stack_embeddings
-from selftaught.data.file_reader import FileReader, unreadable
-from selftaught.data.folder import ImageFolder, Skipped, check_skipped, find_images, joined, skipped_table
+from selftaught.data.file_reader import FileReader, find_unreadable
+from selftaught.data.folder import ImageFolder, Skipped, check_skipped, find_images, join_folders, skipped_table
 from selftaught.data.images import from_array, open_image, stamp, to_rgb
 from selftaught.data.loader import ReadersEnded
 from selftaught.data.products import draw_photos, make_products
@@ -68,11 +68,12 @@ __all__ = [
     "find_images",
     "find_same_bytes",
     "find_same_files",
+    "find_unreadable",
     "fingerprint",
     "first_classes",
     "from_array",
     "in_batches",
-    "joined",
+    "join_folders",
     "make_products",
     "open_image",
     "open_images",
@@ -81,7 +82,6 @@ __all__ = [
     "stack_embeddings",
     "stamp",
     "to_rgb",
-    "unreadable",
     "view_seed",
     "view_seeds",
 ]

@@ -1,6 +1,6 @@
 """Image files → batches of uint8 views, every file read again for every view."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import tee
 
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from selftaught.data.augment import augment
-from selftaught.data.embed_files import in_batches
+from selftaught.data.embed_files import Advance, in_batches
 from selftaught.data.folder import ImageFolder, Skipped
 from selftaught.data.images import open_image
 from selftaught.data.loader import Loader
@@ -39,7 +39,7 @@ class FileReader(ImageReader):
         self._loader.close()
 
 
-def unreadable(images: ImageFolder, workers: int = 0, advance: Callable[[int], None] = lambda _: None) -> list[Skipped]:
+def find_unreadable(images: ImageFolder, workers: int = 0, advance: Advance = lambda _: None) -> list[Skipped]:
     """Read every image once; returns those that cannot be read, with the reasons."""
     reader = FileReader(Views(1, 1, 1), workers)
     requests = (ViewRequest(images.path(i), "check") for i in range(len(images)))

@@ -77,9 +77,8 @@ class ImageFolder:
         if self.given is not None:
             if "" in self.given:
                 raise SelftaughtError(
-                    f"{self.given.count('')} of {len(self)} images in {printable(self.root)} have "
-                    "no label, the first is "
-                    f"{printable(self.files[self.given.index('')])}; give only images with labels here"
+                    f"{self.given.count('')} of {len(self)} images in {printable(self.root)} have no label, the first "
+                    f"is {printable(self.files[self.given.index('')])}; give only images with labels here"
                 )
             return self.given
         if self.members is not None:
@@ -132,9 +131,8 @@ class ImageFolder:
         names = set(self.labels())
         if len(names) == 1:
             raise SelftaughtError(
-                f"all {len(self)} images in {printable(self.root)} are of one class "
-                f"({printable(names.pop())}), so there is "
-                "nothing to measure; labels are the names of the folders in the folder that is given"
+                f"all {len(self)} images in {printable(self.root)} are of one class ({printable(names.pop())}), so "
+                "there is nothing to measure; labels are the names of the folders in the folder that is given"
             )
 
     def _at(self, positions: Sequence[int]) -> "ImageFolder":
@@ -199,7 +197,7 @@ def find_images(folder: str | os.PathLike[str], level: Level | None = None) -> I
     return ImageFolder(root, tuple(found), level=level or usual_level(holding))
 
 
-def joined(first: ImageFolder, second: ImageFolder) -> ImageFolder:
+def join_folders(first: ImageFolder, second: ImageFolder) -> ImageFolder:
     """The images of both below their common parent folder, ``first`` with its labels, ``second`` without any.
 
     An image that is in both appears once, with its label.

@@ -53,19 +53,15 @@ class Loader(Generic[T]):
         """
         self._requests = requests
         answers = self._begin()
-        while True:
-            try:
-                answer = next(answers)
-            except StopIteration:
-                return
-            except (RuntimeError, OSError, EOFError):
-                if code := self._exit_code():
-                    how = WHY.get(code, f"by signal {-code}" if code < 0 else f"with exit code {code}")
-                    raise ReadersEnded(
-                        f"the system ended a process that reads images, {how}: {FEWER}, or free some memory"
-                    ) from None
-                raise
-            yield answer
+        try:
+            yield from answers
+        except (RuntimeError, OSError, EOFError):
+            if code := self._exit_code():
+                how = WHY.get(code, f"by signal {-code}" if code < 0 else f"with exit code {code}")
+                raise ReadersEnded(
+                    f"the system ended a process that reads images, {how}: {FEWER}, or free some memory"
+                ) from None
+            raise
 
     def read_here(self, requests: Iterable[list[ViewRequest]]) -> Iterator[T]:
         """The answers in order, without workers."""

@@ -20,11 +20,11 @@ def make_settings(recipe: str = "official", **changes: Any) -> Any:
     """
     if recipe not in RECIPES:
         raise unknown("recipe", recipe, RECIPES)
-    method = changes.get("method", RECIPES[recipe].get("method", Settings.method))
-    kinds = setting_kinds(find_method(str(method)).learner.settings_class)
+    method = str(changes.get("method", RECIPES[recipe].get("method", Settings.method)))
+    kind = find_method(method).learner.settings_class
+    kinds = setting_kinds(kind)
     of_recipe = {name: value for name, value in RECIPES[recipe].items() if name in kinds}
-    start = find_method(str(method)).learner.settings_class(recipe=recipe, method=str(method))
-    return change_settings(start, of_recipe | changes)
+    return change_settings(kind(recipe=recipe, method=method), of_recipe | changes)
 
 
 def change_settings(start: Settings, changes: Mapping[str, Any]) -> Settings:

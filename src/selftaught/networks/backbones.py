@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from selftaught.errors import SelftaughtError, UsageError, near_names, one_line, printable, suggest
 from selftaught.networks.attention_ensemble import ENSEMBLE, attention_ensemble
-from selftaught.networks.bn_inception import BNInception, squeezed
+from selftaught.networks.bn_inception import BNInception, squeeze_norms
 from selftaught.networks.factory import call_factory, is_factory
 from selftaught.networks.googlenet import GoogLeNet, from_caffe
 from selftaught.networks.preprocessing import Preprocessing
@@ -24,7 +24,7 @@ from selftaught.networks.torchvision_backbone import (
     TorchvisionBackbone,
     fetch,
     kept_file,
-    renamed,
+    rename_layers,
     torchvision_names,
     torchvision_preprocessing,
 )
@@ -115,9 +115,7 @@ def is_backbone(name: str) -> bool:
     """Whether :func:`build_backbone` knows a network of this name."""
     if name.startswith(PREFIX):
         return name.removeprefix(PREFIX) in torchvision_names()
-    if is_factory(name):
-        return True
-    return name in OWN or bool(timm.is_model(name))
+    return is_factory(name) or name in OWN or bool(timm.is_model(name))
 
 
 def near_backbones(name: str) -> list[str]:
@@ -183,9 +181,9 @@ def _loaded(backbone: Backbone, state: dict[str, Tensor], path: Path, reason: st
     if isinstance(module, GoogLeNet):
         state = from_caffe(state)
     elif isinstance(module, BNInception):
-        state = squeezed(state)
+        state = squeeze_norms(state)
     elif isinstance(module, TorchvisionBackbone):
-        state = renamed(state)
+        state = rename_layers(state)
     target: nn.Module = module.model if isinstance(module, TimmBackbone | TorchvisionBackbone) else module
     load_named(target, state, path, backbone.name)
     return replace(backbone, pretrained=True, reason=reason)

@@ -27,7 +27,7 @@ MAX_POOLED = "inception_5b"
 """The one module that projects the maximum of the neighborhood; the others project the average."""
 
 
-def squeezed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def squeeze_norms(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The published file's batch-norm tensors, 1×C, as vectors."""
     return {name: tensor[0] if tensor.ndim == 2 and len(tensor) == 1 else tensor for name, tensor in state.items()}
 

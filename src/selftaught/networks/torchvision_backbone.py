@@ -93,7 +93,7 @@ def fetch(name: str) -> dict[str, Tensor]:
         raise SelftaughtError(f"{problem} ({one_line(error, 150)}): {ways}") from None
 
 
-def renamed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def rename_layers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A published state dict under the names that layers have today."""
     result = {}
     for name, tensor in state.items():

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from selftaught.errors import SelftaughtError
-from selftaught.reproduce.folders import Measured, measured, measured_floor, run_folder, status
+from selftaught.reproduce.folders import RunScores, read_floor_scores, read_scores, run_folder, status
 from selftaught.reproduce.request import Request
 from selftaught.reproduce.table import Row
 
@@ -45,7 +45,7 @@ def collect(request: Request) -> Cells:
     cells: Cells = {}
     for row in request.table.rows:
         for dataset in request.table.datasets(row):
-            runs: dict[int, Measured] = {}
+            runs: dict[int, RunScores] = {}
             failed = False
             seeds = _seeds(request, row, dataset)
             for seed in seeds:
@@ -53,7 +53,7 @@ def collect(request: Request) -> Cells:
                 failed |= status(folder) == "failed"
                 if status(folder) == "finished":
                     try:
-                        run = measured_floor(folder, row.floor) if row.floor else measured(folder)
+                        run = read_floor_scores(folder, row.floor) if row.floor else read_scores(folder)
                     except SelftaughtError:  # the job shows the error
                         failed = True
                     else:
@@ -63,7 +63,7 @@ def collect(request: Request) -> Cells:
 
 
 def _cells(
-    request: Request, row: Row, dataset: str, runs: Mapping[int, Measured], failed: bool, seeds: int
+    request: Request, row: Row, dataset: str, runs: Mapping[int, RunScores], failed: bool, seeds: int
 ) -> Iterator[tuple[str, Cell]]:
     paper = row.paper.get(dataset, ())
     for place, score in enumerate(request.table.columns[dataset]):

@@ -16,7 +16,7 @@ Status = Literal["to run", "begun", "finished", "failed"]
 
 
 @dataclass(frozen=True)
-class Measured:
+class RunScores:
     """The scores of a finished run in percent, and the seconds its epochs took."""
 
     last: Mapping[str, float]
@@ -64,14 +64,14 @@ def drop_checkpoints(folder: Path) -> None:
             file.unlink()
 
 
-def measured_floor(folder: Path, name: str) -> Measured | None:
+def read_floor_scores(folder: Path, name: str) -> RunScores | None:
     """The scores of an untrained model in a run; None if there are none, as without pretrained weights."""
     models = read_models(folder)
     scores = _scores(models["models"].get(name, {})) if models is not None else {}
-    return Measured(scores) if scores else None
+    return RunScores(scores) if scores else None
 
 
-def measured(folder: Path) -> Measured:
+def read_scores(folder: Path) -> RunScores:
     """The scores of a finished run on its test images."""
     try:
         start = json.loads((folder / START).read_text("utf-8"))
@@ -83,7 +83,7 @@ def measured(folder: Path) -> Measured:
             raise ValueError("epochs are missing")
     except (OSError, ValueError, TypeError, AttributeError):
         raise SelftaughtError(f"the run in {printable(folder)} is damaged: delete it and run it again") from None
-    return Measured(last, best, len(epochs), run_seconds(folder))
+    return RunScores(last, best, len(epochs), run_seconds(folder))
 
 
 def _asked(folder: Path, otherwise: int) -> int:

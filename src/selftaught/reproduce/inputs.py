@@ -37,7 +37,7 @@ def needed_benchmarks(uses: Uses, dataset: str) -> tuple[str, ...]:
 def image_sources(uses: Uses, dataset: str, data: Path, out: Path, share: int = 50) -> dict[str, str]:
     """The arguments of ``train`` that name images."""
     if dataset in (FOLDER, EMBEDDED):
-        everything = f"folder:{out / PHOTOS if dataset == EMBEDDED else _parted(data)}"
+        everything = f"folder:{out / PHOTOS if dataset == EMBEDDED else _check_parts(data)}"
         labeled, unlabeled = (f"{everything}:train-{part}{'' if share == 50 else share}" for part in "ab")
     else:
         everything = labeled = benchmark_source(dataset, data)
@@ -70,9 +70,8 @@ def weights_for(row: Row, backbone: str, data: Path) -> str:
     by_name = backbone not in ("auto", OFFLINE_BACKBONE) and timm.is_model(backbone.partition(".")[0])
     if by_name and not weights_at_hand(backbone):
         raise UsageError(
-            f"the ImageNet weights of {printable(backbone)} are not on this machine and the model "
-            "hub cannot be reached: "
-            "fetch them once where it can"
+            f"the ImageNet weights of {printable(backbone)} are not on this machine and the model hub cannot be "
+            "reached: fetch them once where it can"
         )
     return "auto"
 
@@ -113,7 +112,7 @@ def _count(source: str, split: str) -> int:
     return len(open_images(source, split))
 
 
-def _parted(data: Path) -> Path:
+def _check_parts(data: Path) -> Path:
     if not all((data / part).is_dir() for part in ("train", "test")):
         raise UsageError(
             f"{printable(data)} has no train/ and test/ with class folders in them: name a folder by --data"

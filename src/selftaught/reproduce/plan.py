@@ -65,16 +65,16 @@ def _job(request: Request, row: Row, dataset: str, seed: int) -> Job:
     whole = make_settings(**settings)
     missing: list[str] = []
     counts: dict[str, int] = {}
-    with _noted(missing):
+    with _note_errors(missing):
         check_packages(row)
-    with _noted(missing):
+    with _note_errors(missing):
         if request.quick is None:
             settings["weights"] = weights_for(row, whole.backbone, request.data)
     for name in needed_benchmarks(row.uses, dataset):
-        with _noted(missing):
+        with _note_errors(missing):
             benchmark_source(name, request.data)
     if not missing:
-        with _noted(missing):
+        with _note_errors(missing):
             settings |= image_sources(row.uses, dataset, request.data, request.out, row.share)
             counts = count_images(settings) if request.quick is None else request.quick.counts(row.uses, row.share)
     folder = run_folder(request.out, row.name, dataset, seed)
@@ -83,7 +83,7 @@ def _job(request: Request, row: Row, dataset: str, seed: int) -> Job:
 
 
 @contextmanager
-def _noted(missing: list[str]) -> Iterator[None]:
+def _note_errors(missing: list[str]) -> Iterator[None]:
     try:
         yield
     except SelftaughtError as error:

@@ -9,7 +9,7 @@ from selftaught.errors import SelftaughtError
 from selftaught.files import write_atomically
 from selftaught.reproduce.analysis import SENSITIVITY
 from selftaught.reproduce.cells import Cell, collect
-from selftaught.reproduce.folders import failure, measured, status
+from selftaught.reproduce.folders import failure, read_scores, status
 from selftaught.reproduce.inputs import incomplete_data
 from selftaught.reproduce.plan import Job
 from selftaught.reproduce.provenance import command, device_name, differences, epochs, versions
@@ -75,7 +75,7 @@ def job_note(job: Job) -> dict[str, Any]:
     note: dict[str, Any] = {"row": job.row.name, "data": job.dataset, "seed": job.seed, "status": status(job.folder)}
     if note["status"] == "finished":
         try:
-            run = measured(job.folder)
+            run = read_scores(job.folder)
             note |= {"epochs": run.epochs, "seconds": round(run.seconds, 1)}
         except SelftaughtError as error:
             note |= {"status": "failed", "error": str(error)}

@@ -3,15 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from selftaught.data import benchmark_of
 from selftaught.reproduce.cells import Cell, Cells
-from selftaught.reproduce.table import Table
+from selftaught.reproduce.quick import EMBEDDED
+from selftaught.reproduce.table import BENCHMARKS, FOLDER, Table
 
-DATASETS = {
-    "cub": "CUB-200-2011",
-    "cars": "Cars-196",
-    "sop": "Stanford Online Products",
-    "folder": "Test images",
-    "embedded": "Drawn product photos",
+DATASETS = {name: benchmark_of(name).title for name in BENCHMARKS} | {
+    FOLDER: "Test images",
+    EMBEDDED: "Drawn product photos",
 }
 _WORDS = ("Method", "Network")
 """The columns that hold no numbers."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from selftaught.data import ImageFolder, Skipped, joined, open_images
+from selftaught.data import ImageFolder, Skipped, join_folders, open_images
 from selftaught.errors import SelftaughtError, printable
 from selftaught.learners import find_method
 from selftaught.run_folder import RunRecord, read_skipped
@@ -65,7 +65,7 @@ def list_images(record: RunRecord) -> RunImages:
     assert record.labeled is not None
     assert record.unlabeled is not None
     labeled = open_images(record.labeled, "train")
-    return RunImages(joined(labeled, open_images(record.unlabeled, "all")), labeled, evaluation)
+    return RunImages(join_folders(labeled, open_images(record.unlabeled, "all")), labeled, evaluation)
 
 
 def class_numbers(images: ImageFolder, method: str) -> Tensor | None:

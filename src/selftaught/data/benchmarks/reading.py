@@ -45,7 +45,7 @@ def read_benchmark(name: str, root: str | os.PathLike[str], split: str | None = 
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
     place = locate(benchmark, Path(root))
-    listed = list_images(benchmark, place)
+    listed = list_benchmark(benchmark, place)
     chosen = choose(listed, split)
     if not chosen:
         there = [option for option in SPLITS if choose(listed, option)]
@@ -66,7 +66,7 @@ def check_benchmark(name: str, root: str | os.PathLike[str]) -> tuple[Path, list
     """The benchmark's folder, and a check of its splits train, test and all."""
     benchmark = benchmark_of(name)
     place = locate(benchmark, Path(root))
-    listed = list_images(benchmark, place)
+    listed = list_benchmark(benchmark, place)
     gone = set(missing_files(place, (image.file for image in listed)))
     checks = []
     for split in ("train", "test", "all"):
@@ -79,7 +79,7 @@ def check_benchmark(name: str, root: str | os.PathLike[str]) -> tuple[Path, list
     return place, checks
 
 
-def list_images(benchmark: Benchmark, place: Path) -> list[Listed]:
+def list_benchmark(benchmark: Benchmark, place: Path) -> list[Listed]:
     listed = benchmark.images(place)
     seen: set[str] = set()
     for image in listed:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from selftaught.console import Reporter
-from selftaught.data import FileReader, ImageFolder, check_skipped, unreadable
+from selftaught.data import FileReader, ImageFolder, check_skipped, find_unreadable
 from selftaught.devices import available_cores
 from selftaught.encoding import FEW_IMAGES, views_in_training
 from selftaught.errors import SelftaughtError, UsageError, printable
@@ -111,7 +111,7 @@ def _possible(epochs: Sequence[int], last: Snapshot) -> tuple[list[Figure], list
 
 def _readable(images: ImageFolder, allow_skipped: bool, reporter: Reporter) -> Gallery:
     with reporter.work("checking images", len(images)) as tell:
-        skipped = unreadable(images, _workers(len(images)), tell)
+        skipped = find_unreadable(images, _workers(len(images)), tell)
     if skipped:
         check_skipped(images, skipped, allow=allow_skipped)
         reporter.say(f"left out {len(skipped)} images that cannot be read, such as {printable(skipped[0].path)}")
