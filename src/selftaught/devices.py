@@ -10,7 +10,7 @@ from selftaught.errors import UsageError, printable
 from selftaught.launched import launched
 
 
-def choose_device(device: str | torch.device = "auto") -> torch.device:
+def choose_device(device: str | torch.device) -> torch.device:
     """A device by name; "auto" takes a CUDA GPU if there is one."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

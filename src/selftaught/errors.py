@@ -65,8 +65,8 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     return UsageError(f"unknown {kind} {printable(name)!r}: {hint}")
 
 
-def near_names(name: str, known: Iterable[str], most: int = 4) -> list[str]:
-    """The known names that contain all parts of a name, shortest first; if none does, the one spelled most like it.
+def near_names(name: str, known: Iterable[str]) -> list[str]:
+    """Up to four known names that contain all parts of a name, shortest first, or else the one spelled most like it.
 
     >>> near_names("dinov2-small", ["vit_small_patch14_dinov2", "dpn92", "vit_base_patch14_dinov2"])
     ['vit_small_patch14_dinov2']
@@ -76,7 +76,7 @@ def near_names(name: str, known: Iterable[str], most: int = 4) -> list[str]:
     if parts and max(map(len, parts)) > 2:
         holding = [each for each in names if all(part in each.lower() for part in parts)]
         if holding:
-            return sorted(holding, key=lambda each: (len(each), each))[:most]
+            return sorted(holding, key=lambda each: (len(each), each))[:4]
     return difflib.get_close_matches(name, names, n=1, cutoff=0.65)
 
 

@@ -72,7 +72,7 @@ def in_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def stack_embeddings(
-    batches: Iterable[Embedded], count: int, advance: Advance = lambda _: None
+    batches: Iterable[Embedded], count: int, advance: Advance
 ) -> tuple[dict[str, Tensor], list[tuple[int, str]]]:
     """All batches in one: per head (files × views)×d in float32 on the device, and (request, reason) for the others.
 

@@ -44,10 +44,10 @@ ARRAYS: list[Any] = [
 """The functions that rebuild arrays in a PyTorch file, under numpy's names before and after version 2."""
 
 
-def answers(url: str, timeout: float = 5.0) -> bool:
+def answers(url: str) -> bool:
     """Whether a server can be reached. It is asked once and briefly, because downloads retry or wait for minutes."""
     try:
-        with urllib.request.urlopen(url, timeout=timeout):
+        with urllib.request.urlopen(url, timeout=5):
             return True
     except urllib.error.HTTPError:
         return True

@@ -39,7 +39,7 @@ def write_shared(
     folder: Path,
     network: EmbeddingNetwork,
     description: dict[str, Any],
-    license: str | None = None,  # noqa: A002
+    license: str | None,  # noqa: A002
 ) -> Shared:
     """Write weights, description and card, and the files for other libraries if they can load the model."""
     folder.mkdir(parents=True, exist_ok=True)

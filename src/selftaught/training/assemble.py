@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -79,8 +79,7 @@ class Parts:
     context: Context
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(NamedTuple):
     """A stage with all open settings chosen, before anything is written."""
 
     record: RunRecord
@@ -132,8 +131,7 @@ def assemble(stage: Stage, images: RunImages, resumed: bool, context: Context, p
     reporter, interrupts = context.reporter, context.interrupts
     with interrupts.at_once():
         start = None if resumed else find_start(stage, context.own)
-        prepared = prepare(stage, images, resumed, context, start)
-        record, chosen, backbone, device = prepared.record, prepared.settings, prepared.backbone, prepared.device
+        record, chosen, backbone, device = prepare(stage, images, resumed, context, start)
         run_on_first(lambda: write_record(stage.folder, record))
         frozen = chosen.train == "heads"
         encoder = Encoder(backbone.module, backbone.preprocessing, bool(chosen.freeze_batch_norm))

@@ -56,7 +56,7 @@ def _compile(parts: Parts) -> bool:
     batch_size = parts.settings.batch_size
     assert batch_size is not None
     torch._dynamo.reset()  # what an earlier run compiled would count toward a limit
-    encoders = [part for part in compile_parts(learner, fabric.device) if isinstance(part, Encoder)]
+    encoders = compile_parts(learner, fabric.device)
     for name in ("torch._inductor", "torch._dynamo"):
         logging.getLogger(name).setLevel(logging.ERROR)
     say("compiling networks and loss, which takes a minute or two; the next time less")
@@ -83,16 +83,15 @@ def _compile(parts: Parts) -> bool:
     return True
 
 
-def compile_parts(learner: Learner, device: torch.device) -> list[nn.Module]:
-    """Have the encoders and the loss compiled when they are first called."""
+def compile_parts(learner: Learner, device: torch.device) -> list[Encoder]:
+    """Have the encoders and the loss compiled when they are first called; returns the encoders."""
     encoders = [part for part in learner.modules() if isinstance(part, Encoder)]
     for encoder in encoders:
         encoder.compile(dynamic=False)
-    if not isinstance(learner, STML):
-        return [*encoders]
-    # On a GPU the loss is many small kernels, which a CUDA graph starts all at once.
-    learner.criterion.compile(dynamic=False, mode="reduce-overhead" if device.type == "cuda" else None)
-    return [*encoders, learner.criterion]
+    if isinstance(learner, STML):
+        # On a GPU the loss is many small kernels, which a CUDA graph starts all at once.
+        learner.criterion.compile(dynamic=False, mode="reduce-overhead" if device.type == "cuda" else None)
+    return encoders
 
 
 def _end_compilers() -> None:

@@ -60,7 +60,7 @@ def estimate(
     return Estimate(seconds / world(), memory, decoded)
 
 
-def describe_estimate(found: Estimate, settings: Settings, device: torch.device, done: int = 0) -> str:
+def describe_estimate(found: Estimate, settings: Settings, device: torch.device, done: int) -> str:
     """An estimate in one line, with the memory and disk that are free."""
     assert settings.epochs is not None
     most = "at most about" if device.type == "cuda" else "about"  # a few views do not keep a GPU busy

@@ -26,7 +26,7 @@ class Stage:
     title: str = ""
 
 
-def plan_stages(run: Path, record: RunRecord, images: RunImages, write: bool = True) -> list[Stage]:
+def plan_stages(run: Path, record: RunRecord, images: RunImages, write: bool) -> list[Stage]:
     """The stages of a run that are not yet trained, in order; ``write``: the folder of its first stage may be made."""
     root, folder = images.training.root, run / SUPERVISED
     if images.labeled is None:
