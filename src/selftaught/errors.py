@@ -54,7 +54,7 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def one_line(error: object, most: int = 200) -> str:
-    """The message of an error, by whomever, on one line of at most so many characters."""
+    """The message of an error of any library, on one line of at most ``most`` characters."""
     return " ".join(str(error).split())[:most]
 
 

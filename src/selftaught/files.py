@@ -102,7 +102,7 @@ def to_csv(rows: Iterable[Iterable[object]]) -> str:
 
 
 def new_folder(path: Path, what: str, instead: str, leftovers: Collection[str] = ()) -> None:
-    """Make an output folder; an existing one must be writable, and empty but for ``leftovers`` and hidden ones."""
+    """Make an output folder; an existing one must be writable, and empty except for ``leftovers`` and hidden ones."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         names = {entry.name for entry in path.iterdir()} - {LOCK}

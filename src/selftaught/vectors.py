@@ -45,9 +45,10 @@ def check_target(path: Path) -> None:
         raise UsageError(f"{printable(path)} must end in .parquet or .npy")
     check_folder_of(path)
     names, skipped = path.with_suffix(".json"), skipped_file(path)
-    others = {names: path.suffix == ".npy" and not _wrote_names(names), skipped: not _wrote_skipped(skipped)}
-    for file, foreign in others.items():
-        if file.exists() and foreign:
+    wrote_skipped = skipped.is_file() and skipped.read_bytes()[:12] == b"path,reason\n"
+    wrote_names = path.suffix != ".npy" or {"root", "model", "metric", "paths"} <= set(read_json(names) or ())
+    for file, own in ((names, wrote_names), (skipped, wrote_skipped)):
+        if file.exists() and not own:
             raise UsageError(
                 f"{printable(file)} was not written by selftaught embed, which would replace it: give another --out"
             )
@@ -200,14 +201,6 @@ def _check(vectors: np.ndarray, notes: dict[str, Any], paths: Sequence[Any], sta
     same = notes["digest"] == _digest(vectors, notes, list(map(_text, paths)), stamps)
     if not same or len(stamps) not in (0, len(paths)) or not np.isfinite(vectors).all():
         raise ValueError
-
-
-def _wrote_names(names: Path) -> bool:
-    return {"root", "model", "metric", "paths"} <= set(read_json(names) or ())
-
-
-def _wrote_skipped(table: Path) -> bool:
-    return table.is_file() and table.read_bytes()[:12] == b"path,reason\n"
 
 
 def _digest(vectors: np.ndarray, notes: dict[str, Any], paths: Sequence[str], stamps: Sequence[Any]) -> str:

@@ -217,7 +217,7 @@ def join_folders(first: ImageFolder, second: ImageFolder) -> ImageFolder:
 
 
 def check_skipped(folder: ImageFolder, skipped: Sequence[Skipped], *, allow: bool) -> None:
-    """Raise an error if no image is left, or if more images are unreadable than a few stray files would explain."""
+    """Raise an error if no image is left, or if more than 5 % of the images are unreadable and ``allow`` is false."""
     if len(skipped) == len(folder):
         raise SelftaughtError(
             f"none of the images in {printable(folder.root)} ({len(folder):,}) can be read: {_first(skipped)}"

@@ -21,7 +21,7 @@ BRACES = re.compile(r"\{(?:(\d+)\.\.(\d+)|([^{}]*,[^{}]*))\}")
 WILD = re.compile(r"[*?[]")
 MOST_SHARDS = 100_000
 READ_AT_ONCE = 16
-"""The number of shards whose headers are read at the same time: on network storage each header takes a wait."""
+"""The number of shards whose headers are read at the same time: on network storage each of them takes a while."""
 LONGEST_CLASS = 1000
 """The largest size of a class name in bytes; a longer file is not a class name."""
 

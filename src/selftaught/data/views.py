@@ -1,7 +1,6 @@
 """The views of an image that the network sees: random ones to learn from, fixed ones to embed."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,17 +11,6 @@ from selftaught.data.center_view import cut_center
 from selftaught.data.crop_boxes import Shape, random_boxes, whole_boxes
 from selftaught.data.device_crops import resize_crop
 from selftaught.data.requests import View
-
-
-class Cuts(NamedTuple):
-    """The places of the views in n images."""
-
-    boxes: np.ndarray
-    """n×views×4 integers: left, top, right, bottom."""
-    flips: np.ndarray
-    """n×views: whether to mirror each view."""
-    size: int
-    """Height and width of a view."""
 
 
 @dataclass(frozen=True)
@@ -55,17 +43,18 @@ class Views:
         rows = zip(boxes[0].tolist(), flips[0].tolist(), strict=True)
         return torch.stack([resize_crop(_pixels(image.crop(tuple(box))), flip, size) for box, flip in rows])
 
-    def cuts(self, view: View, sizes: np.ndarray, seeds: np.ndarray) -> Cuts:
+    def cuts(self, view: View, sizes: np.ndarray, seeds: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
         """The places of the views in images, from their sizes (n×2, width and height) and seeds.
 
         For "center", images must be finished views already, as :meth:`__call__` makes them.
+
+        Returns:
+            n×views×4 integers (left, top, right, bottom), n×views flips, and the height and width of a view.
         """
         if view == "random":
-            return Cuts(*random_boxes(sizes, seeds, self.crop_scale, shape=self.crop_shape), self.size)
-        return Cuts(whole_boxes(sizes), np.zeros((len(sizes), 1), bool), getattr(self, _SIZES[view]))
-
-
-_SIZES = {"center": "use_size", "squash": "squash"}
+            return *random_boxes(sizes, seeds, self.crop_scale, shape=self.crop_shape), self.size
+        size = self.use_size if view == "center" else self.squash
+        return whole_boxes(sizes), np.zeros((len(sizes), 1), bool), size
 
 
 def _pixels(image: Image.Image) -> Tensor:

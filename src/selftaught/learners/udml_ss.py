@@ -33,7 +33,7 @@ class UDMLSettings(ClusterSettings):
 def turn_views(views: Tensor, first: int = 0) -> Tensor:
     """n×3×S×S views; the i-th is rotated by (``first`` + i) mod 4 quarter turns.
 
-    Views are flipped before this: flipped after it, a quarter turn and three quarters could not be told apart.
+    Views must be flipped before this. A view that is flipped later shows a quarter turn as three quarters.
 
     Example:
         >>> import torch

@@ -86,7 +86,7 @@ def draw_lines(rows: Sequence[Mapping[str, float]], names: Mapping[str, str], ti
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of so many inches, with room around its parts."""
+    """An empty figure of this size in inches, with space around its parts."""
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained", facecolor="white")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)  # type: ignore[union-attr, call-arg]
     return figure

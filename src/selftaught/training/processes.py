@@ -78,7 +78,7 @@ def _check_backend() -> None:
 
 def make_fabric(device: torch.device, precision: Any) -> Fabric:
     """Fabric with devices and precision for one stage of training; each process takes a device of that type."""
-    _hush()
+    _quiet_fabric()
     found = launched() if world() > 1 else None
     if found is not None:
         fabric = _ddp(device.type, found, precision)
@@ -111,7 +111,7 @@ def ending(error: BaseException, run: Path, begun: bool) -> BaseException:
 
 
 def _ddp(accelerator: str, found: Launched, precision: Any) -> Fabric:
-    _hush()
+    _quiet_fabric()
     mixed = torch.cuda.is_available() and dist.is_nccl_available()
     strategy = DDPStrategy(
         cluster_environment=TorchElasticEnvironment(),
@@ -128,7 +128,7 @@ def _ddp(accelerator: str, found: Launched, precision: Any) -> Fabric:
     )
 
 
-def _hush() -> None:
+def _quiet_fabric() -> None:
     own = Fabric.__module__.rpartition(".")[0]  # the choices already say what Fabric would print
     logging.getLogger(own).setLevel(logging.WARNING)
 

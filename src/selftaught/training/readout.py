@@ -10,7 +10,7 @@ from selftaught.networks import whitened_layer
 from selftaught.recipes import Settings
 
 ENOUGH = 30
-"""From this many images on, whitening is worth its noise."""
+"""With fewer images than this, whitening adds more noise than it helps."""
 
 Heads = Mapping[str, Tensor]
 Readout = Callable[[Heads], Tensor]
