@@ -31,6 +31,9 @@ def test_advice_names_copies_unreadable_files_and_a_command_that_train_takes(cal
     words = shlex.split(last.replace("Next: selftaught ", "").replace("RUN", str(tmp_path / "run")))
     words[words.index("--epochs") + 1] = "0"
     assert call(*words)[0] == 0
+    assert "--allow-skipped" not in last
+    code, text, _ = call("advise", folder, "--backbone", "small", "--device", "cpu", "--allow-skipped")
+    assert (code, text.splitlines()[-1].endswith(" --backbone small --allow-skipped")) == (0, True)
 
 
 def test_a_single_image_is_refused(call: Call, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from PIL import Image
 from torch import empty, long, tensor
 
 from conftest import Call
-from selftaught.cli.dedup import moving_script
+from selftaught.cli.dedup import moving_script, write_duplicates_page
 from selftaught.data import Picture, find_images
 from selftaught.duplicates import Copy, CopyGroup, Duplicates
 from selftaught.retrieval import Pairs, Proposal
@@ -101,6 +101,16 @@ def test_what_cannot_be_done_is_said_before_the_work(call: Call, run: Path, coll
     code, _, error = call("dedup", run, archive, "--out", collection.parent / "new", "--script", full / "m.sh")
     assert (code, "tar files" in error) == (2, True)
     assert not (collection.parent / "new").exists()
+
+
+def test_a_pair_that_is_counted_for_another_reason_is_not_said_to_be_left_out(collection: Path, tmp_path: Path) -> None:
+    seen = Picture(2, 2, 9, 1.0, "")
+    group = CopyGroup((Copy(0, "best", 0, seen), Copy(1, "near", 0.5, seen)), 0.5)
+    pairs = Pairs(tensor([0, 0]), tensor([1, 2]), tensor([0.51, 0.62]))
+    found = Duplicates(find_images(collection), (group,), Proposal(0.3, ""), pairs, tensor([0.51]), tensor([0.1]))
+    write_duplicates_page(tmp_path / "page.html", found)
+    page = (tmp_path / "page.html").read_text()
+    assert ("distance 0.510" in page, "distance 0.620" in page) == (False, True)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a shell")

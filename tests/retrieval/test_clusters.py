@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -37,6 +39,12 @@ def test_new_vectors_go_to_their_group_and_strangers_to_none() -> None:
     assert set(found[:100].tolist()) == {0, -1}
     assert distances.max() < 3
     assert (centers.assign(strangers)[0] == -1).all()
+
+
+def test_copies_of_one_photo_are_found_again_by_their_rounded_center() -> None:
+    vectors = torch.nn.functional.normalize(torch.randn(1, 512, generator=torch.Generator().manual_seed(0)), dim=1)
+    centers = find_centers(vectors.repeat(4, 1), torch.zeros(4, dtype=torch.long))
+    assert replace(centers, means=centers.means.half().float()).assign(vectors)[0].tolist() == [0]
 
 
 def test_no_groups_have_no_centers_and_take_nothing_in() -> None:

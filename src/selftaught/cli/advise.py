@@ -27,7 +27,7 @@ def advise_on(source: str, backbone: str, device: str, allow_skipped: bool) -> N
         table.add_row(choice.name.replace("_", " "), str(choice.value), choice.reason)
     Console(soft_wrap=True, highlight=False, markup=False).print(table)
     print(f"Training with these would take about {duration(advice.seconds)} here.")
-    print(command(source, advice))
+    print(command(source, advice, allow_skipped))
 
 
 def describe(advice: Advice) -> list[str]:
@@ -62,8 +62,10 @@ def measure_sizes(images: ImageFolder) -> str:
     return f"most about {width}×{height} pixels"
 
 
-def command(source: str, advice: Advice) -> str:
+def command(source: str, advice: Advice, allow_skipped: bool) -> str:
     """The next command, in words."""
     options = {"neighbors": "--neighbors", "epochs": "--epochs", "batch_size": "--batch-size", "backbone": "--backbone"}
     words = " ".join(f"{options[choice.name]} {choice.value}" for choice in advice.choices)
-    return f"Next: selftaught train {shlex.quote(printable(source))} --out RUN {words}"
+    return (
+        f"Next: selftaught train {shlex.quote(printable(source))} --out RUN {words}{' --allow-skipped' * allow_skipped}"
+    )

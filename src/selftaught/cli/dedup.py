@@ -1,6 +1,8 @@
 """Find copies of one picture; show them, list them, write a script that moves them. Nothing is ever deleted."""
 
 import shlex
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from selftaught.cli.model_use import embed_folder, load_model, whiten
@@ -140,12 +142,16 @@ def write_duplicates_page(path: Path, found: Duplicates) -> None:
 
 
 def _either_side(found: Duplicates) -> list[Section]:
-    """Pairs just under the threshold, and pairs just above it."""
+    """Pairs just under the threshold, and pairs just above it that are in no group together for another reason."""
+    group = {copy.index: number for number, group in enumerate(found.groups) for copy in group.copies}
     limit = -1.0 if found.proposal.threshold is None else found.proposal.threshold
     under = int((found.pairs.distance <= limit).sum())
-    sides = [
+    first, second = found.pairs.first, found.pairs.second
+    above = range(under, len(found.pairs))
+    apart = (i for i in above if group.get(int(first[i]), -1) != group.get(int(second[i]), -2))
+    sides: list[tuple[str, Sequence[int]]] = [
         ("Just under the threshold: counted as copies", range(max(0, under - SHOWN_PAIRS), under)[::-1]),
-        ("Just above the threshold: not counted", range(under, min(len(found.pairs), under + SHOWN_PAIRS))),
+        ("Just above the threshold: not counted", list(islice(apart, SHOWN_PAIRS))),
     ]
     if found.proposal.threshold is None:
         sides = [("The nearest pairs: not counted", sides[1][1])]

@@ -14,6 +14,8 @@ HIERARCHY_UP_TO = 30_000
 """The most vectors that HDBSCAN groups in minutes; more are grouped by the graph of mutual neighbors."""
 GRAPH_NEIGHBORS = 3
 INSIDE = 0.75
+LEAST = 2**-10
+"""The smallest limit, as a part of the center's length: a center may be kept in half precision."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ def find_centers(vectors: Tensor, groups: Tensor) -> Centers:
         part = vectors[groups == number].double()
         means.append(part.mean(0))
         distance = torch.linalg.vector_norm(part - means[-1], dim=1).quantile(INSIDE)
-        limits.append(distance * ((len(part) + 1) / max(1, len(part) - 1)) ** 0.5)
+        limit = distance * ((len(part) + 1) / max(1, len(part) - 1)) ** 0.5
+        limits.append(torch.maximum(limit, LEAST * torch.linalg.vector_norm(means[-1])))
     if not means:
         return Centers(vectors.new_empty(0, vectors.shape[1]), vectors.new_empty(0))
     return Centers(torch.stack(means).to(vectors.dtype), torch.stack(limits).to(vectors.dtype))
