@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from selftaught.report import Tile, contact_sheet
-from selftaught.report.sheet import FRAME_COLORS, GRAY, MAT, Frame
+from selftaught.report import FAINT, Tile, contact_sheet
+from selftaught.report.sheet import FRAME_COLORS, MAT, Frame
 
 ORANGE = Image.new("RGB", (40, 40), "#ff9900")
 GAP, TILE = 16, 160
@@ -102,7 +102,7 @@ def test_an_unreadable_image_becomes_a_gray_tile(tmp_path: Path, content: bytes 
     if content is not None:
         path.write_bytes(content)
     sheet = contact_sheet([[Tile(path, path.name, "wrong"), Tile(ORANGE)]])
-    assert pixel(sheet, GAP + 10, GAP + 10) == GRAY
+    assert pixel(sheet, GAP + 10, GAP + 10) == FAINT
     assert pixel(sheet, GAP, GAP) == FRAME_COLORS["wrong"]
     assert pixel(sheet, 2 * GAP + TILE + 80, GAP + 80) == "#ff9900"
 
@@ -112,7 +112,7 @@ def test_an_empty_or_truncated_pillow_image_becomes_a_gray_tile(tmp_path: Path) 
     (tmp_path / "half.jpg").write_bytes((tmp_path / "whole.jpg").read_bytes()[:2000])
     with Image.open(tmp_path / "half.jpg") as half:
         sheet = contact_sheet([[Tile(half), Tile(Image.new("RGB", (0, 0)))]])
-    assert pixel(sheet, GAP + 10, GAP + 10) == pixel(sheet, 2 * GAP + TILE + 10, GAP + 10) == GRAY
+    assert pixel(sheet, GAP + 10, GAP + 10) == pixel(sheet, 2 * GAP + TILE + 10, GAP + 10) == FAINT
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png"])

@@ -81,10 +81,9 @@ class CachedReader(ImageReader):
 
     @property
     def note(self) -> str | None:
-        reason = self.cache.closed_because
-        return (
-            f"not all decoded images are kept: {reason}; the others are read again in every epoch" if reason else None
-        )
+        if (reason := self.cache.closed_because) is None:
+            return None
+        return f"not all decoded images are kept: {reason}; the others are read again in every epoch"
 
     def close(self) -> None:
         self._loader.close()

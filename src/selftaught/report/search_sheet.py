@@ -5,7 +5,8 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from selftaught.report.sheet import INK, Tile, above, beside, contact_sheet
+from selftaught.report.curves import INK
+from selftaught.report.sheet import Tile, above, beside, contact_sheet
 from selftaught.report.text import drawable, font
 
 COLUMNS, TILE = 5, 160

@@ -10,14 +10,13 @@ from PIL import Image, ImageDraw
 
 from selftaught.data import open_image, to_rgb
 from selftaught.errors import ImageError
+from selftaught.report.curves import FAINT, INK
 from selftaught.report.text import font, shorten, text_line
 
 Frame = Literal["plain", "query", "right", "wrong"]
 
-INK = "#24292f"
 MAT = "#f3f4f6"
 """The color around an image that does not fill its square tile."""
-GRAY = "#8c959f"
 FRAME_COLORS: Mapping[Frame, str] = {"plain": "#d0d7de", "query": "#1f4e9c", "right": "#1a7f37", "wrong": "#cf222e"}
 MARKS: Mapping[Frame, tuple[tuple[tuple[float, float], ...], ...]] = {
     "right": (((0.28, 0.52), (0.44, 0.68), (0.73, 0.34)),),
@@ -107,7 +106,7 @@ def fit_image(image: Path | Image.Image, side: int) -> Image.Image:
         picture = open_image(image) if isinstance(image, Path) else to_rgb(image)
         scale = side / max(picture.size)
     except (ImageError, OSError, ZeroDivisionError):  # a Pillow image may be empty, or not loaded yet
-        square = Image.new("RGB", (side, side), GRAY)
+        square = Image.new("RGB", (side, side), FAINT)
         ImageDraw.Draw(square).text((side / 2, side / 2), "unreadable", "white", font(side // 8), anchor="mm")
         return square
     square = Image.new("RGB", (side, side), MAT)

@@ -131,10 +131,8 @@ class _Memory:
             )
             for start, end, columns, rows in layout.blocks
         ]
-        self.channel_limit, self.layer_limit = (
-            settings.delta * layout.channel_limit,
-            settings.delta * layout.layer_limit,
-        )
+        self.channel_limit = settings.delta * layout.channel_limit
+        self.layer_limit = settings.delta * layout.layer_limit
         self.eps = first.new_full((), settings.eps)
         self.plain, self.projected = first.new_zeros(2)
 
