@@ -126,9 +126,15 @@ def test_a_folder_is_followed_and_others_stay(index: Index, images: Path, tmp_pa
     assert sync_images(index, quiet=True).removed == 1
     assert index.roots() == [str(images), str(other)]
     shutil.rmtree(other)
-    with pytest.raises(UsageError, match="there is no folder"):
+    with pytest.raises(UsageError, match=r"there is no folder .*; if it is gone for good, .* index remove"):
         sync_images(index, quiet=True)
     assert len(index) == 22, "a folder that is not mounted empties no index"
+
+
+def test_what_can_no_longer_be_read_is_not_found_by_what_it_was(index: Index, images: Path) -> None:
+    (images / "class 0" / "0.jpg").write_text("no image")
+    change = sync_images(index, quiet=True)
+    assert (change.written, change.removed, len(change.skipped), len(index)) == (0, 1, 1, 23)
 
 
 def test_images_and_folders_are_removed_by_name_and_files_stay(index: Index, images: Path) -> None:

@@ -55,7 +55,11 @@ def sync_images(
     """Make the index match a folder (by default each folder it was made from); images elsewhere stay."""
     reporter = Reporter(quiet)
     sources = [source] if source is not None else index.roots()
-    folders = [open_images(place, "all") for place in sources]  # a missing folder changes nothing
+    try:
+        folders = [open_images(place, "all") for place in sources]  # a missing folder changes nothing
+    except UsageError as error:
+        how = "; if it is gone for good, take it out with selftaught index remove" if source is None else ""
+        raise UsageError(f"{error}{how}") from None
     total = Change()
     with lock_folder(index.folder):
         index.table.refresh()
@@ -65,7 +69,8 @@ def sync_images(
             gone = [path for path in index.table.paths() if is_below(path, root) and path not in here]
             index.table.remove(gone)
             change = _add(index, images, allow_skipped, reporter)
-            total = Change(total.written + change.written, total.removed + len(gone), total.skipped + change.skipped)
+            removed = total.removed + len(gone) + change.removed
+            total = Change(total.written + change.written, removed, total.skipped + change.skipped)
         return _finish(index, total, reporter)
 
 
@@ -107,7 +112,9 @@ def _add(index: Index, images: ImageFolder, allow_skipped: bool, reporter: Repor
         index.embedder.encoding.encode_rest(images, new, tell, add, writer.save)
     if skipped:
         check_skipped(images, skipped, allow=allow_skipped)
-    return Change(len(new) - len(skipped), 0, tuple(skipped))
+    stale = [path for one in skipped if (path := os.path.join(root, one.path)) in states]  # noqa: PTH118
+    index.table.remove(stale)
+    return Change(len(new) - len(skipped), len(stale), tuple(skipped))
 
 
 class _Writer:
