@@ -60,8 +60,8 @@ class Settings:
     neighbors: Annotated[int, Within(2)] = 5
     """Images per query in a batch, the query included; k of the contextual similarity is twice that. In methods with
     classes or clusters: images of each in a batch."""
-    lr: Positive = 1e-4
-    """Learning rate of the backbone, at the start."""
+    lr: Annotated[float | None, Within(0, open=True)] = 1e-4
+    """Learning rate of the backbone, at the start; "auto" is 0.0001, less in runs of few steps."""
     head_lr: Positive = 1e-4
     """Learning rate of the heads, at the start."""
     weight_decay: Annotated[float, Within(0)] = 1e-2
@@ -128,6 +128,7 @@ def setting_kinds(kind: type[Settings]) -> Mapping[str, Any]:
 RECIPES: dict[str, dict[str, Any]] = {
     "best": {
         "epochs": None,
+        "lr": None,
         "momentum": None,
         "crop_scale": (0.4, 1.0),
         "batches": "whitened",

@@ -70,6 +70,15 @@ def test_without_a_gpu_a_run_is_as_long_as_its_time_allows(seconds: float, epoch
     assert "without a GPU" in choice.reason
 
 
+def test_the_learning_rate_of_a_pretrained_backbone_is_lower_in_runs_of_few_steps() -> None:
+    assert chosen(2450, recipe="best", epochs=30)[0].lr == 1e-4  # 600 steps
+    assert chosen(600, recipe="best", epochs=30)[0].lr == pytest.approx(0.6e-4)  # 240 steps
+    assert chosen(240, recipe="best", epochs=2)[0].lr == pytest.approx(0.3e-4)
+    assert chosen(240, recipe="best", epochs=2, lr=1e-3)[0].lr == 1e-3
+    assert chosen(240, pretrained=False, recipe="best", epochs=2)[0].lr == 1e-4
+    assert "lr" not in chosen(240, recipe="official", epochs=2)[1]
+
+
 def test_the_momentum_follows_the_length_of_the_run() -> None:
     assert chosen(2450, recipe="best", epochs=90)[1]["momentum"].value == pytest.approx(1 - 1 / 1800)
     assert chosen(2450, recipe="best", epochs=1)[1]["momentum"].value == 0.998

@@ -205,6 +205,7 @@ def _used_at(backbone: Backbone, chosen: Settings) -> Backbone:
 
 
 def make_optimizer(learner: Learner, settings: Settings) -> AdamP:
+    assert settings.lr is not None
     groups = parameter_groups(learner.network, settings.lr, settings.head_lr)
     groups += learner.extra_groups(settings.head_lr)
     return AdamP(groups, betas=(0.9, 0.999), weight_decay=settings.weight_decay, nesterov=True)

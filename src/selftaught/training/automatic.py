@@ -28,6 +28,9 @@ COMPILE_FROM = 300_000
 """From this many images in all epochs on, compiling saves more time than it takes."""
 EPOCHS, FEWEST_EPOCHS, MOST_STEPS = 30, 3, 3000
 """The length of a run if the user gives none."""
+RATE, FULL_RATE_FROM, LEAST_SHARE = 1e-4, 400, 0.3
+"""The learning rate of a pretrained backbone: the full one from this many steps on, in shorter runs in proportion to their
+steps, down to a share of it. At the full rate, a few steps did harm that further steps would have to mend."""
 LEAST_MOMENTUM = 0.998
 """In a short run this keeps the teacher near its start, as in the runs that were tried."""
 MEMORY_SHARE, FEWEST_ROWS = 0.4, 4
@@ -56,6 +59,7 @@ def resolve(
         Choice("crop", backbone.preprocessing.size, f"the input size of {backbone.name}"),
         *_use_size(settings, backbone),
         batch_size,
+        *_rate(settings, images, backbone, leg),
         *_momentum(settings, images, leg),
         batch_norm,
         *_clusters(settings, images),
@@ -150,12 +154,26 @@ def measure_pace(encoder: Encoder, device: torch.device, count: int = TIMED_VIEW
     return Pace(learned / count, seen / count)
 
 
+def _steps(settings: Settings, images: int, leg: int) -> int:
+    assert settings.batch_size is not None
+    assert settings.epochs is not None
+    return max(1, (settings.epochs - leg) * (images // settings.batch_size))
+
+
+def _rate(settings: Settings, images: int, backbone: Backbone, leg: int) -> list[Choice]:
+    if settings.lr is not None:
+        return []
+    if not backbone.pretrained or settings.train == "heads":
+        return [Choice("lr", RATE, "the authors' rate")]
+    steps = _steps(settings, images, leg)
+    reason = f"of the backbone, by the number of steps, {steps}; {RATE:g} from {FULL_RATE_FROM} on"
+    return [Choice("lr", RATE * min(1, max(LEAST_SHARE, steps / FULL_RATE_FROM)), reason)]
+
+
 def _momentum(settings: Settings, images: int, leg: int) -> list[Choice]:
     if not isinstance(settings, STMLSettings) or settings.momentum is not None:
         return []
-    assert settings.batch_size is not None
-    assert settings.epochs is not None
-    steps = max(1, (settings.epochs - leg) * (images // settings.batch_size))
+    steps = _steps(settings, images, leg)
     return [Choice("momentum", max(LEAST_MOMENTUM, 1 - 1 / steps), f"by the number of steps, {steps}")]
 
 

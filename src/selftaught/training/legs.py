@@ -45,6 +45,7 @@ def rate_factor(settings: Settings, leg: int, epoch: int) -> float:
 def describe_rates(settings: Settings, leg: int, done: int) -> str:
     """The schedule of the epochs that are to come, in one line."""
     assert settings.epochs is not None
+    assert settings.lr is not None
     rate, left = settings.lr * rate_factor(settings, leg, done), settings.epochs - done
     which = f"epoch {done + 1}" if left == 1 else f"epochs {done + 1} to {settings.epochs}"
     if settings.schedule == "constant":

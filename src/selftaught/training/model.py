@@ -149,8 +149,8 @@ def _pair(row: Mapping[str, float]) -> str:
 
 
 def _change(floors: Mapping[str, Mapping[str, float]], row: Mapping[str, float], score: str) -> str:
-    gain = 100 * (row[score] - max(floor[score] for floor in floors.values()))
-    return f"gained {gain:.1f} points" if gain > 0 else f"lost {-gain:.1f} points"
+    gain = round(100 * (row[score] - max(floor[score] for floor in floors.values())), 1)
+    return f"{'lost' if gain < 0 else 'gained'} {abs(gain):.1f} points"
 
 
 def words(row: Mapping[str, float]) -> str:
