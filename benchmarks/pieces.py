@@ -122,7 +122,7 @@ class Pieces:
                 "signals": self._timed(lambda: measurements.signals(self.images, heads), 1),
             }
             if labeled is not None:
-                taken["evaluation"] = self._timed(lambda: measurements.scores(heads), 1)
+                taken["evaluation"] = self._timed(lambda: measurements.scores(heads, measurements.labeled_set()), 1)
         finally:
             reader.close()
         return taken

@@ -14,7 +14,7 @@ from PIL import Image
 from selftaught import Embedder
 from selftaught.encoding import Encoding
 from selftaught.errors import ImageError, SelftaughtError, UsageError
-from selftaught.networks import whitened_layer
+from selftaught.networks import choose_exponent, whitened_layer
 
 
 def test_paths_images_and_arrays_give_the_same_vectors(embedder: Embedder, photos: Path) -> None:
@@ -149,7 +149,7 @@ def test_whitening_is_that_of_the_vectors_and_can_be_saved(embedder: Embedder, p
     paths = [str(path) for path in sorted(photos.rglob("*.jpg"))]
     vectors = embedder.encode(paths)
     whitened = embedder.whiten(paths, dim=5)
-    wanted = torch.nn.functional.normalize(whitened_layer(vectors, 5)(vectors))
+    wanted = torch.nn.functional.normalize(whitened_layer(vectors, 5, choose_exponent(vectors))(vectors))
     torch.testing.assert_close(whitened.encode(paths), wanted, rtol=1e-3, atol=1e-3)
     whitened.save(tmp_path / "w")
     again = Embedder.load(tmp_path / "w", "cpu")

@@ -27,6 +27,7 @@ from selftaught.networks import (
     Encoder,
     Preprocessing,
     build_backbone,
+    choose_exponent,
     is_backbone,
     whitened_layer,
 )
@@ -148,7 +149,8 @@ class Embedder:
         return other
 
     def whiten(self, paths: Sequence[str], dim: int | None = None, advance: Advance = lambda _: None) -> "Embedder":
-        """The same model with vectors half-whitened on these images and of length 1: no labels, no training."""
+        """The same model with vectors half-whitened on these images (less where they already form groups) and of length
+        1: no labels, no training."""
         head = self.network.heads["f"]
         if not isinstance(head, nn.Identity | nn.Linear):
             raise UsageError("this model cannot be whitened: its head has more than one layer")
@@ -158,7 +160,8 @@ class Embedder:
         every = -(-len(paths) // WHITENED_ON)
         features, _ = raw.encode_files(paths[::every], advance)
         try:
-            layer = whitened_layer(features, dim or self.dim, head if isinstance(head, nn.Linear) else None)
+            linear = head if isinstance(head, nn.Linear) else None
+            layer = whitened_layer(features, dim or self.dim, choose_exponent(features), linear)
         except ValueError as error:
             raise SelftaughtError(f"cannot whiten on these images: {error}") from None
         network = EmbeddingNetwork(self.network.encoder, {"f": layer.to(self.device)}, normalize=True)

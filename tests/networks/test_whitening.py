@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from selftaught.networks import fit_whitening, whitened_layer
+from selftaught.networks import choose_exponent, fit_whitening, whitened_layer
 
 
 def correlated(n: int = 400, width: int = 12, seed: int = 0) -> Tensor:
@@ -82,13 +82,31 @@ def test_without_centering_small_variances_are_kept_beside_a_large_mean() -> Non
         fit_whitening(torch.ones(9, 4), 2, centered=False)
 
 
-@pytest.mark.parametrize(("images", "alpha"), [(50, 0.1), (200, 0.25), (600, 0.375)])
-def test_models_are_read_out_whitened_the_more_the_more_images_there_are(images: int, alpha: float) -> None:
-    features = correlated(n=images)
-    layer = whitened_layer(features, 5)
-    weight, bias = fit_whitening(features, 5, alpha, centered=False)
+def test_models_are_read_out_whitened_without_centering() -> None:
+    features = correlated()
+    layer = whitened_layer(features, 5, 0.25)
+    weight, bias = fit_whitening(features, 5, 0.25, centered=False)
     torch.testing.assert_close(layer.weight, weight.to(layer.weight))
     torch.testing.assert_close(layer.bias, bias.to(layer.bias))
+
+
+def grouped(spread: float) -> Tensor:
+    """Twenty groups of rows; the lower the spread, the clearer."""
+    random = torch.Generator().manual_seed(0)
+    return torch.randn(20, 64, generator=random).repeat(20, 1) + spread * torch.randn(400, 64, generator=random)
+
+
+def test_the_clearer_the_groups_the_less_is_whitened() -> None:
+    exponents = [choose_exponent(grouped(spread)) for spread in (0.1, 1.7, 1.8, 4.0)]
+    assert exponents[0] == 0.2
+    assert exponents[-1] == 0.5
+    assert exponents == sorted(exponents)
+    assert choose_exponent(3 * grouped(1.7)) == pytest.approx(exponents[1])  # lengths do not count
+
+
+@pytest.mark.parametrize("features", [torch.ones(9, 4), torch.full((9, 4), torch.nan), torch.randn(2, 4)])
+def test_what_forms_no_groups_is_half_whitened(features: Tensor) -> None:
+    assert choose_exponent(features) == 0.5
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from selftaught.data import find_images
 from selftaught.networks import Preprocessing, whitened_layer
 from selftaught.retrieval import score
 from selftaught.run_folder import read_models
-from selftaught.training import model
+from selftaught.training import floor, model, readout
 from selftaught.training.floor import find_again
 from selftaught.training.model import give_verdict
 
@@ -54,7 +54,7 @@ def test_a_whitened_layer_does_the_work_of_the_layer_before_it() -> None:
     torch.manual_seed(0)
     head, features = nn.Linear(8, 7), torch.randn(50, 8)
     outputs = head(features).detach()
-    after, folded = whitened_layer(outputs, 5), whitened_layer(outputs, 5, head)
+    after, folded = whitened_layer(outputs, 5), whitened_layer(outputs, 5, after=head)
     torch.testing.assert_close(folded(features), after(outputs), rtol=1e-4, atol=1e-5)
 
 
@@ -89,6 +89,26 @@ def test_models_json_has_the_floors_and_the_trained_model_with_the_scores_of_eva
     served = "trained" if not (best_run / "trained").exists() else models["floor"]
     recall = score(encode(best_run, many), find_images(many).classes()).row()["recall@1"]
     assert recall == pytest.approx(models["models"][served]["recall@1"], abs=0.01)
+
+
+def test_the_trained_model_is_whitened_as_much_as_the_untrained_one(
+    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = []
+
+    def layer(features: Tensor, dim: int, alpha: float, after: nn.Linear | None = None) -> nn.Linear:
+        used.append(alpha)
+        return whitened_layer(features, dim, alpha, after)
+
+    for module in (floor, model, readout):
+        monkeypatch.setattr(module, "whitened_layer", layer)
+    monkeypatch.setattr(floor, "choose_exponent", lambda _: 0.25)
+    run = tmp_path / "run"
+    train(many, out=run, backbone=own_backbone(), eval=many, epochs=1, quiet=True, **QUICK)
+    assert set(used) == {0.25}
+    assert json.loads((run / "models.json").read_text())["exponent"] == 0.25
+    train(resume=run, backbone=own_backbone(), epochs=2, quiet=True)
+    assert set(used) == {0.25}
 
 
 def test_the_floor_is_a_model_of_the_untrained_backbone(best_run: Path) -> None:

@@ -30,10 +30,11 @@ from selftaught.networks.model import (
 from selftaught.networks.preprocessing import Preprocessing
 from selftaught.networks.timm_form import TimmForm, own_names, timm_form
 from selftaught.networks.weights import OFFLINE_BACKBONE, hub_reachable, offline_weights
-from selftaught.networks.whitening import WHITENED_ON, fit_whitening, whitened_layer
+from selftaught.networks.whitening import HALF, WHITENED_ON, choose_exponent, fit_whitening, whitened_layer
 
 __all__ = [
     "ENSEMBLE",
+    "HALF",
     "HEADS",
     "LEARNERS",
     "OFFLINE_BACKBONE",
@@ -48,6 +49,7 @@ __all__ = [
     "batch_norm_mlp",
     "boosted_head",
     "build_backbone",
+    "choose_exponent",
     "ensemble_head",
     "fit_whitening",
     "hub_reachable",

@@ -4,20 +4,27 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+
+from selftaught.retrieval import find_neighbors, shared_neighbors
 
 LEAST_VARIANCE = 1e-4
 """Directions with less than this share of the largest variance are noise, which whitening would amplify."""
 ROUNDING = 1e-10
 """Directions with less than this share of the largest second moment are rounding errors."""
-FEW = 200
-"""With this many images, :func:`whitened_layer` removes half as much as with very many."""
+HALF, MILD = 0.5, 0.2
+"""The exponents for images that form no groups by themselves, and for those that do."""
+LOOSE, GROUPED = 0.6, 0.9
+"""The limits between the two: cars, drawings and emoji were below the first, birds at the second or above it."""
+NEIGHBORS, SAMPLE = 10, 2000
+"""Among how many neighbors, and on how many images, that is measured."""
 WHITENED_ON = 20_000
 """The most images that whitening is fitted on, evenly spaced: more would not change it."""
 ROWS = 4096
 """The number of rows that are converted to float64 at a time."""
 
 
-def fit_whitening(features: Tensor, dim: int, alpha: float = 0.5, centered: bool = True) -> tuple[Tensor, Tensor]:
+def fit_whitening(features: Tensor, dim: int, alpha: float = HALF, centered: bool = True) -> tuple[Tensor, Tensor]:
     """A linear layer that maps features to their ``dim`` main directions and evens out the variance along them.
 
     Args:
@@ -77,18 +84,36 @@ def _others(directions: Tensor, count: int) -> Tensor:
     return others * math.sqrt((width - known) / max(1, count))
 
 
-def whitened_layer(features: Tensor, dim: int, after: nn.Linear | None = None) -> nn.Linear:
-    """The whitening by which models are read out, as a layer; optionally it includes the layer before it.
+def choose_exponent(features: Tensor) -> float:
+    """How much of the differences in variance whitening should remove: half, or less where images form groups.
 
-    It whitens by nearly half, and less the fewer images there are: the directions in which few images differ most are
-    those that tell their own few kinds apart. The mean stays (docs/best.md).
+    Whitening makes small differences count more. That helps, unless the large ones already tell things apart, as an
+    untrained network's do for things that it knows well (docs/best.md). Then two neighbors share many of their own
+    neighbors, and the nearest image stands out among all; the product of the two is what decides.
 
     Args:
-        features: n×F to fit on: the outputs of ``after``, if it is given.
+        features: n×F of an untrained network.
+    """
+    vectors = F.normalize(features[:: -(-len(features) // SAMPLE)].detach().float())
+    if len(vectors) < 3:
+        return HALF
+    near = find_neighbors(vectors, NEIGHBORS)
+    others = (vectors @ vectors.T)[~torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)]
+    nearest = 1 - near.distances[:, 0].square().mean() / 2  # the mean cosine
+    stands_out = float((nearest - others.mean().cpu()) / others.std().cpu())
+    grouped = (shared_neighbors(near) * stands_out - LOOSE) / (GROUPED - LOOSE)
+    return HALF - (HALF - MILD) * min(1.0, max(0.0, grouped))
+
+
+def whitened_layer(features: Tensor, dim: int, alpha: float = HALF, after: nn.Linear | None = None) -> nn.Linear:
+    """The whitening by which models are read out, as a layer; optionally it includes the layer before it.
+
+    Args:
+        features: n×F to fit on: the outputs of ``after``, if it is given. Their mean stays where it is.
         dim: the number of outputs; fewer if there are fewer features.
+        alpha: how much to whiten, see :func:`choose_exponent`.
         after: a layer to fold into the result, so that both take the time of one.
     """
-    alpha = 0.5 * len(features) / (len(features) + FEW)
     weight, bias = fit_whitening(features, min(dim, features.shape[1]), alpha, centered=False)
     if after is not None:
         first, shift = after.weight.detach().to(weight), after.bias.detach().to(weight)

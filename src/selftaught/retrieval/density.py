@@ -1,4 +1,4 @@
-"""How many photos of one thing a collection seems to hold, from the distances between neighbors alone."""
+"""What neighbors alone tell of a collection: how many photos of one thing it holds, how clear its groups are."""
 
 import torch
 from torch import Tensor
@@ -22,6 +22,19 @@ def neighbor_spacing(near: Neighbors) -> Tensor:
     kept = distances[(distances > 0).all(1)]
     steps = (kept[:, 1:] / kept[:, :-1]).log().mean(0)
     return steps * torch.arange(1, distances.shape[1])
+
+
+def shared_neighbors(near: Neighbors) -> float:
+    """The share of its nearest that a row has in common with each of them, on average: high where rows form groups.
+
+    Example:
+        >>> from selftaught.retrieval.groups import find_neighbors
+        >>> points = torch.tensor([[0.0], [1.0], [2.1], [50.0], [51.0], [52.1]])
+        >>> shared_neighbors(find_neighbors(points, k=2))  # two groups of three: the third is common
+        0.5
+    """
+    own = near.indices
+    return float((own[own][..., None] == own[:, None, None, :]).any(-1).double().mean())
 
 
 def estimate_photos_per_thing(near: Neighbors) -> int | None:

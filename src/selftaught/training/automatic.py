@@ -29,8 +29,8 @@ COMPILE_FROM = 300_000
 EPOCHS, FEWEST_EPOCHS, MOST_STEPS = 30, 3, 3000
 """The length of a run if the user gives none."""
 RATE, FULL_RATE_FROM, LEAST_SHARE = 1e-4, 400, 0.3
-"""The learning rate of a pretrained backbone: the full one from this many steps on, in shorter runs in proportion to their
-steps, down to a share of it. At the full rate, a few steps did harm that further steps would have to mend."""
+"""The learning rate of a pretrained backbone: the full one from this many steps on, in shorter runs in proportion to
+their steps, down to a share of it. At the full rate, a few steps did harm that further steps would have to mend."""
 LEAST_MOMENTUM = 0.998
 """In a short run this keeps the teacher near its start, as in the runs that were tried."""
 MEMORY_SHARE, FEWEST_ROWS = 0.4, 4

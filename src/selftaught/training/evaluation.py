@@ -21,6 +21,7 @@ from selftaught.data import (
 )
 from selftaught.errors import ImageError, SelftaughtError, printable
 from selftaught.learners import Learner
+from selftaught.networks import HALF
 from selftaught.parallel import all_gather_list, gather_rows, run_on_first, shard, world
 from selftaught.recipes import Settings
 from selftaught.retrieval import score
@@ -92,6 +93,8 @@ class Evaluation:
         self.batch_size = min(most, part_size(settings) or most)
         self.passes, self.compiled = passes, False
         """Whether the network is compiled, for batches of exactly that size."""
+        self.exponent = HALF
+        """How much the finished model is whitened, where it is; known once the untrained one has been measured."""
 
     def training_set(self, images: ImageFolder, view: View = "squash") -> dict[str, Tensor]:
         """Each head's embeddings of all training images, by default whole and squashed."""
@@ -107,17 +110,23 @@ class Evaluation:
         agreement = view_agreement(views[:, 0], views[:, 1], heads["f"], own)
         return {"effective_rank": effective_rank(heads["f"]), "view_agreement": agreement}
 
-    def scores(self, training: dict[str, Tensor]) -> dict[str, float]:
+    def labeled_set(self, network: nn.Module | None = None) -> dict[str, Tensor] | None:
+        """Each head's embeddings of the labeled images, by the learner's or another network; None without labels."""
+        if self.labeled is None:
+            return None
+        return self.embed(self.labeled, range(len(self.labeled)), "center", "evaluating", network)
+
+    def scores(self, training: dict[str, Tensor], heads: dict[str, Tensor] | None) -> dict[str, float]:
         """Retrieval metrics on the labeled images, as ``selftaught evaluate`` computes them; nothing without labels.
 
         Args:
             training: each head's embeddings of the training images, for a readout that is fitted on them.
+            heads: those of the labeled images.
         """
         labeled = self.labeled
-        if labeled is None:
+        if labeled is None or heads is None:
             return {}
-        heads = self.embed(labeled, range(len(labeled)), "center", "evaluating")
-        vectors = fit_readout(self.learner, self.settings, training)(heads)
+        vectors = fit_readout(self.learner, self.settings, training, self.exponent)(heads)
 
         def measure() -> dict[str, float]:
             try:

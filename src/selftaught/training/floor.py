@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftaught.data import ImageFolder
-from selftaught.networks import EmbeddingNetwork, Encoder, Pooling, pool, whitened_layer
+from selftaught.networks import EmbeddingNetwork, Encoder, Pooling, choose_exponent, pool, whitened_layer
 from selftaught.retrieval import score
 from selftaught.training.evaluation import Evaluation
 from selftaught.training.readout import ENOUGH, Heads, Readout
@@ -53,18 +53,21 @@ class Floor:
     row: dict[str, float]
 
 
-def measure_floors(evaluation: Evaluation, images: ImageFolder, dim: int, encoder: Encoder) -> list[Floor]:
-    """The models that the backbone gives without training, measured."""
+def measure_floors(
+    evaluation: Evaluation, images: ImageFolder, dim: int, encoder: Encoder
+) -> tuple[list[Floor], float]:
+    """The models that the backbone gives without training, measured; and how much they are whitened, where they are."""
     seen = look(evaluation, images, Pools(encoder))
+    exponent = choose_exponent(seen.center["avg+max"])
     kinds: list[tuple[str, Pooling, bool]] = [("plain backbone", "avg", False), ("plain, avg+max", "avg+max", False)]
     if len(seen.center["avg"]) >= ENOUGH:
         kinds += [("half-whitened", "avg", True), ("half-whitened, avg+max", "avg+max", True)]
     floors = []
     for name, pooling, whitened in kinds:
-        layer = whitened_layer(seen.center[pooling], dim) if whitened else None
+        layer = whitened_layer(seen.center[pooling], dim, exponent) if whitened else None
         network = EmbeddingNetwork(encoder.pooled_by(pooling), {"f": layer or nn.Identity()}, normalize=True)
         floors.append(Floor(name, network, measure(seen, _readout(pooling, layer), evaluation)))
-    return floors
+    return floors, exponent
 
 
 def measure_model(evaluation: Evaluation, images: ImageFolder, name: str, network: EmbeddingNetwork) -> Floor:
@@ -78,10 +81,7 @@ def look(evaluation: Evaluation, images: ImageFolder, network: nn.Module | None 
     sample = torch.linspace(0, len(images) - 1, min(most, len(images))).round().long().tolist()
     center = evaluation.embed(images, sample, "center", "looking at the centers of images", network)
     whole = evaluation.embed(images, sample, "squash", "looking at whole images", network)
-    labeled = evaluation.labeled
-    if labeled is None:
-        return Seen(center, whole, None)
-    return Seen(center, whole, evaluation.embed(labeled, range(len(labeled)), "center", "evaluating", network))
+    return Seen(center, whole, evaluation.labeled_set(network))
 
 
 def measure(seen: Seen, readout: Readout, evaluation: Evaluation) -> dict[str, float]:

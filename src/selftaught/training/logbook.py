@@ -42,6 +42,8 @@ SIGNALS: dict[str, dict[str, str]] = {
     f"{MODELS}, for the model and those it is compared with": {
         "found_again": "How surely the center of an image finds the whole of it among all: the mean of 1/rank. It "
         "needs no labels, and decides which model is served (docs/best.md).",
+        "exponent": "How much of the differences in variance the whitened ones remove: 0.5, or down to 0.2 where "
+        "images already form groups without training (docs/best.md).",
     },
     f"{TIMING}, one line per epoch": {
         "seconds": "Duration of the whole epoch.",

@@ -29,6 +29,7 @@ from selftaught.training.gradient_parts import backward_in_parts, part_size
 from selftaught.training.label_free import symptom
 from selftaught.training.legs import rate_factor
 from selftaught.training.logbook import epoch_line
+from selftaught.training.model import find_exponent, has_floor, save_floor
 from selftaught.training.snapshots import write_snapshot
 
 EPOCH_INTERVAL = 60.0
@@ -54,8 +55,11 @@ class Loop:
         """The state before the first step."""
         evaluation, images = self.parts.evaluation, self.parts.images
         heads = evaluation.training_set(images)
-        scores = evaluation.scores(heads)  # before the signals, which need all images to be readable
+        labeled = evaluation.labeled_set()  # before the rest, which needs all images to be readable
         start = evaluation.signals(images, heads)
+        if has_floor(self.parts):
+            save_floor(self.parts)
+        evaluation.exponent = find_exponent(self.parts)
         if self.settings.search == "approximate":
             self._tell_recall(heads[self.learner.batch_head])
         state = TrainState(
@@ -63,7 +67,7 @@ class Loop:
             labeled=evaluation.labeled.files if evaluation.labeled else (),
             plan=self._plan(heads, epoch=0),
             sums=torch.zeros(len(self.learner.loss_names)),
-            start=start | scores,
+            start=start | evaluation.scores(heads, labeled),
         )
         self._keep_snapshot(0)
         self._keep(state)
@@ -176,7 +180,7 @@ class Loop:
             raise self._collapse(state, problem)
         epoch, last = state.epoch + 1, self.epochs
         if epoch % settings.eval_every == 0 or epoch == last:
-            row |= evaluation.scores(heads)
+            row |= evaluation.scores(heads, evaluation.labeled_set())
         self._keep_snapshot(epoch)
         plan = self._plan(heads, epoch) if epoch < last else state.plan
         # Nothing may come between these lines: before them, an interrupt finds the state as after the last step.

@@ -13,11 +13,11 @@ from selftaught.embedder import Embedder
 from selftaught.errors import printable
 from selftaught.files import read_file, write_atomically
 from selftaught.model_files import DESCRIPTION, WEIGHTS, describe, write_model
-from selftaught.networks import EmbeddingNetwork, Encoder, build_backbone, weights_on_disk, whitened_layer
+from selftaught.networks import HALF, EmbeddingNetwork, Encoder, build_backbone, weights_on_disk, whitened_layer
 from selftaught.parallel import barrier, rank, run_on_first
 from selftaught.run_folder import FLOOR, MODELS, TRAINED, read_models
 from selftaught.training.assemble import Parts
-from selftaught.training.floor import look, measure, measure_floors, measure_model
+from selftaught.training.floor import Floor, look, measure, measure_floors, measure_model
 from selftaught.training.readout import fit_readout, whitened_head
 
 ORIGIN = "the model it started from"
@@ -36,10 +36,11 @@ def has_floor(parts: Parts) -> bool:
 
 def save_floor(parts: Parts) -> None:
     """Measure the models that the backbone gives before the first step, and keep the one to compare with."""
-    floors, about = [], {}
+    floors: list[Floor] = []
+    about, exponent = {}, HALF
     encoder = _untrained_encoder(parts)
     if encoder is not None:
-        floors += measure_floors(parts.survey, parts.images, parts.settings.dim, encoder)
+        floors, exponent = measure_floors(parts.survey, parts.images, parts.settings.dim, encoder)
     if parts.record.from_run is not None:
         origin = Embedder.load(parts.record.from_run, parts.fabric.device, parts.context.own)
         about = origin.description
@@ -53,9 +54,15 @@ def save_floor(parts: Parts) -> None:
     rows = {floor.name: floor.row for floor in floors}
     if rank() == 0:
         write_model(parts.folder / FLOOR, best.network, about)
-        _write_models(parts.folder, {"floor": best.name, "models": rows})
+        _write_models(parts.folder, {"floor": best.name, "exponent": exponent, "models": rows})
     for name, row in rows.items():
         parts.context.reporter.say(f"{'' if name == ORIGIN else 'without training, '}{name}: {words(row)}")
+
+
+def find_exponent(parts: Parts) -> float:
+    """How much a stage whitens what it delivers, as was decided before its first step."""
+    models = run_on_first(lambda: read_models(parts.folder)) if has_floor(parts) else None
+    return HALF if models is None else float(models["exponent"])
 
 
 def _untrained_encoder(parts: Parts) -> Encoder | None:
@@ -77,6 +84,7 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
     learner, settings, say = parts.learner, parts.settings, parts.context.reporter.say
     wide, compared = whitened_head(learner, settings, len(parts.images)), finished and has_floor(parts)
     seen = look(parts.survey, parts.images) if wide is not None or compared else None
+    exponent = find_exponent(parts)
     network, pooling = learner.network, learner.network.encoder.pooling
     about = _describe(
         parts,
@@ -89,7 +97,7 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
     if wide is not None and seen is not None:
         own = network.heads[wide]
         assert isinstance(own, nn.Linear)
-        layer = whitened_layer(seen.center[wide], settings.dim, own)
+        layer = whitened_layer(seen.center[wide], settings.dim, exponent, own)
         served = EmbeddingNetwork(network.encoder, {"f": layer}, normalize=True)
         about |= {"dim": layer.out_features, "head": "linear", "metric": "cosine"}
     if not finished:
@@ -99,7 +107,7 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
         if rank() == 0:
             write_model(parts.folder, embedder.network, embedder.description)
         return embedder
-    row = measure(seen, fit_readout(learner, settings, seen.center), parts.survey)
+    row = measure(seen, fit_readout(learner, settings, seen.center, exponent), parts.survey)
     models = run_on_first(lambda: read_models(parts.folder))
     if rank() == 0 and models is not None:
         _write_models(parts.folder, models | {"models": models["models"] | {"trained": row}})

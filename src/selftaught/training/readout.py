@@ -24,14 +24,15 @@ def whitened_head(learner: Learner, settings: Settings, images: int) -> str | No
     return wide if settings.deliver == "whitened" and plain and images >= ENOUGH else None
 
 
-def fit_readout(learner: Learner, settings: Settings, training: Heads) -> Readout:
+def fit_readout(learner: Learner, settings: Settings, training: Heads, exponent: float) -> Readout:
     """The function from the embeddings of all heads to the vectors of the finished model.
 
     Args:
         training: each head's embeddings of training images, to fit on.
+        exponent: how much to whiten.
     """
     wide = whitened_head(learner, settings, len(training["f"]))
     if wide is None:
         return lambda heads: heads["f"]
-    layer = whitened_layer(training[wide], settings.dim)
+    layer = whitened_layer(training[wide], settings.dim, exponent)
     return lambda heads: F.normalize(layer(heads[wide]))

@@ -40,7 +40,7 @@ from selftaught.training.images import advise_start, class_numbers, count_new, l
 from selftaught.training.legs import CHANGES, begin_leg, describe_rates
 from selftaught.training.logbook import signals_line
 from selftaught.training.loop import Loop
-from selftaught.training.model import has_floor, save_floor, save_model
+from selftaught.training.model import find_exponent, has_floor, save_model
 from selftaught.training.processes import ending, join_processes
 from selftaught.training.semi_supervised import Stage, plan_stages
 from selftaught.training.start import read_origin
@@ -305,6 +305,7 @@ def _train_parts(parts: Parts, checkpoint: Checkpoint | None) -> Embedder:
         say(f"before training: {signals_line(state.start)}")
     else:
         state = loop.restore(checkpoint)
+        parts.evaluation.exponent = find_exponent(parts)
         if checkpoint.passed_over is not None:
             say(f"{printable(checkpoint.passed_over)} is damaged: going on from an earlier state")
         say(f"resumed after epoch {state.epoch}" + (f" and step {state.step} of the next" if state.step else ""))
@@ -317,8 +318,6 @@ def _train_parts(parts: Parts, checkpoint: Checkpoint | None) -> Embedder:
     parts.evaluation.passes = None
     if parts.reader.note:
         say(parts.reader.note)
-    if has_floor(parts) and not state.epoch and not state.step:
-        save_floor(parts)
     parts.logbook.resume(state)
     try:
         loop.go(state)
