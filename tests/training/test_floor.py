@@ -155,7 +155,13 @@ def test_few_images_are_not_whitened_on(photos: Path, tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("broken", ["", "[]", '{"floor": "x", "models": {}}', '{"floor": 1}'])
+FOUND = '{"floor": "x", "models": {"x": {"found_again": %s}}, "exponent": %s}'
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["", "[]", '{"floor": "x", "models": {}}', '{"floor": 1}', FOUND % ("9" * 400, "0.5"), FOUND % ("0.9", '"much"')],
+)
 def test_damaged_models_json_costs_the_comparison_and_nothing_else(best_run: Path, tmp_path: Path, broken: str) -> None:
     (tmp_path / "models.json").write_text(broken)
     assert read_models(tmp_path) is None
