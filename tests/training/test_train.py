@@ -195,10 +195,14 @@ def test_a_vanished_image_stops_with_its_name_and_training_goes_on_when_it_is_ba
     assert models[0] == models[1]
 
 
-def test_unreadable_images_are_skipped_listed_and_limited(tmp_path: Path) -> None:
+def test_unreadable_images_are_skipped_listed_and_limited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     photos = draw_photos(tmp_path / "photos", classes=6, photos=4)
     (photos / "class 0" / "new\nline.jpg").write_text("no image")
-    train(photos, out=tmp_path / "run", epochs=0, quiet=True, **TINY)
+    train(photos, out=tmp_path / "run", epochs=0, **TINY)
+    told = capsys.readouterr().err
+    assert "25 images in" in told
+    assert "24 images in" in told
+    assert told.count("  crop ") == 1  # what has not changed is not told again
     assert "not an image" in (tmp_path / "run" / "skipped.csv").read_text()
     (photos / "class 0" / "empty.png").touch()
     with pytest.raises(SelftaughtError, match=r"2 of 26 images .* --allow-skipped"):

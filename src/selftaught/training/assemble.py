@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,6 +51,8 @@ class Context:
     """Settings that a resumed run may change."""
     reporter: Reporter
     interrupts: Interrupts
+    told: list[Choice] = field(default_factory=list)
+    """The choices that were told last, which need not be told again."""
 
     @property
     def command(self) -> str:
@@ -118,7 +120,7 @@ def prepare(
         preprocessing=backbone.preprocessing,
         pretrained=backbone.pretrained,
     )
-    _tell(record, chosen, count, context.reporter)
+    _tell(record, chosen, count, context)
     if done is not None and pace is not None:
         found = estimate(chosen, count, measured, backbone, device, pace, done)
         context.reporter.say(describe_estimate(found, chosen, device, done))
@@ -240,9 +242,12 @@ def _choose_backbone(
     return replace(backbone, preprocessing=known)
 
 
-def _tell(record: RunRecord, chosen: Settings, count: int, reporter: Reporter) -> None:
-    reporter.say(f"{count} images in {' and '.join(map(printable, record.sources))}")
+def _tell(record: RunRecord, chosen: Settings, count: int, context: Context) -> None:
+    say = context.reporter.say
+    say(f"{count} images in {' and '.join(map(printable, record.sources))}")
     if chosen.method != "stml":
-        reporter.say(f"  method {chosen.method}")
+        say(f"  method {chosen.method}")
     for choice in record.choices:
-        reporter.say(f"  {choice}")
+        if choice not in context.told:
+            say(f"  {choice}")
+    context.told[:] = record.choices
