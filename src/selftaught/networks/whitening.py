@@ -15,7 +15,7 @@ ROUNDING = 1e-10
 HALF, MILD = 0.5, 0.2
 """The exponents for images that form no groups by themselves, and for those that do."""
 LOOSE, GROUPED = 0.6, 0.9
-"""The limits between the two: cars, drawings and emoji were below the first, birds at the second or above it."""
+"""The limits between the two: cars, drawings and emoji were below the first, birds from 0.75 to 1.2."""
 NEIGHBORS, SAMPLE = 10, 2000
 """Among how many neighbors, and on how many images, that is measured."""
 WHITENED_ON = 20_000

@@ -84,7 +84,7 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
     learner, settings, say = parts.learner, parts.settings, parts.context.reporter.say
     wide, compared = whitened_head(learner, settings, len(parts.images)), finished and has_floor(parts)
     seen = look(parts.survey, parts.images) if wide is not None or compared else None
-    exponent = find_exponent(parts)
+    exponent = parts.evaluation.exponent
     network, pooling = learner.network, learner.network.encoder.pooling
     about = _describe(
         parts,
