@@ -16,7 +16,7 @@ MEASURED = 200
 
 
 def advise_on(source: str, backbone: str, device: str, allow_skipped: bool) -> None:
-    images = open_images(source, "all")
+    images = open_images(source, "all", allow_skipped=allow_skipped)
     if len(images) < 2:
         raise SelftaughtError(f"there is only one image in {printable(source)}, from which nothing can be learned")
     with Reporter().work("looking at images", len(images)) as tell:

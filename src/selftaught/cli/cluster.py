@@ -37,7 +37,7 @@ def cluster(
     known = None if names is None else read_groups(names)
     if known is not None and use.whiten:
         raise UsageError("--whiten decides how groups are found; with --names they are known already")
-    images = open_images(source, "all")
+    images = open_images(source, "all", allow_skipped=allow_skipped)
     if links and images.members is not None:
         raise UsageError(f"{printable(source)} lies in tar files: links cannot lead into them")
     embedder = load_model(use)

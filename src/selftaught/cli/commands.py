@@ -99,7 +99,8 @@ def figures(
 
     if not run.is_dir():
         raise UsageError(f"there is no run {printable(run)}")
-    images, target, place = open_images(data, "test"), out or run / "figures", choose_device(device)
+    images = open_images(data, "test", allow_skipped=allow_skipped)
+    target, place = out or run / "figures", choose_device(device)
     written, left_out = draw_figures(
         run, images, target, place, seed=seed, allow_skipped=allow_skipped, reporter=Reporter()
     )

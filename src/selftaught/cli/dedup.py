@@ -50,7 +50,7 @@ def dedup(
         raise UsageError(f"the threshold must be a distance of 0 or more, but is {threshold}")
     if script is not None:
         check_folder_of(script)
-    images = open_images(source, "all")
+    images = open_images(source, "all", allow_skipped=allow_skipped)
     if script is not None and images.members is not None:
         raise UsageError(f"{printable(source)} lies in tar files: a script cannot move images out of them")
     distinct = leave_out_links(images)

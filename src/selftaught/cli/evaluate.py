@@ -33,7 +33,7 @@ def evaluate(
     to_file = target is not None and str(target) != "-"
     if target is not None and to_file:
         check_folder_of(target)
-    images = open_images(labeled, "test", level=level, labels=labels)
+    images = open_images(labeled, "test", level=level, labels=labels, allow_skipped=allow_skipped)
     images.check_classes()
     reporter = Reporter()
     embedder = load_model(use)

@@ -31,7 +31,7 @@ def explore(
     else:
         if images is None:
             raise UsageError(f"{printable(what)} is a model: name the folder of images to explore with it")
-        found = open_images(images, "all")
+        found = open_images(images, "all", allow_skipped=allow_skipped)
         exhibit = embed_versions(found, load_models(what, before, snapshots, device), allow_skipped)
     serve(exhibit, port, selections, browser=browser)
 

@@ -46,7 +46,7 @@ def make(
     from selftaught.data import open_images
     from selftaught.index import MODEL, add_images, make_index
 
-    found = open_images(images, "all")  # before a folder is made
+    found = open_images(images, "all", allow_skipped=allow_skipped)  # before a folder is made
     use = ModelUse(run, device, size, mirror, scales, whiten)
     index = make_index(out, load_whitened(use, found, out / MODEL))
     _tell(index, add_images(index, images, allow_skipped=allow_skipped))

@@ -108,7 +108,7 @@ def _open_collection(use: ModelUse, within: str, allow_skipped: bool) -> tuple[E
                 f"{printable(within)} is made already: give the whitened model it was made with, no --whiten"
             )
         return embedder, read_vectors_of(Path(within), embedder)
-    images = open_images(within, "all")
+    images = open_images(within, "all", allow_skipped=allow_skipped)
     if use.whiten:
         embedder = whiten(embedder, images, Reporter())
     images, vectors, _ = embed_folder(embedder, images, allow_skipped)
@@ -134,7 +134,8 @@ def _embed_queries(embedder: Embedder, queries: Sequence[Path], allow_skipped: b
     paths, parts = [], []
     for query in queries:
         if query.is_dir():
-            images, vectors, _ = embed_folder(embedder, open_images(query), allow_skipped)
+            images = open_images(query, allow_skipped=allow_skipped)
+            images, vectors, _ = embed_folder(embedder, images, allow_skipped)
             paths += [images.root / file for file in images.files]
         else:
             vectors = embedder.encode([query])

@@ -99,7 +99,9 @@ class ImageFolder:
         table = read_labels(file)
         root = os.path.abspath(self.root)  # noqa: PTH100, keeps links as they are
         below = root.replace(os.sep, "/").rstrip("/") + "/"
-        given = tuple(table.get(name) or table.get(below + name, "") for name in self.files)
+        given = tuple(
+            name if name.endswith("/") else table.get(name) or table.get(below + name, "") for name in self.files
+        )
         if "" in given:
             raise UsageError(
                 f"{given.count('')} of {len(self)} images in {printable(self.root)} have no label in "
@@ -144,13 +146,17 @@ class ImageFolder:
         )
 
 
-def find_images(folder: str | os.PathLike[str], level: Level | None = None) -> ImageFolder:
+def find_images(
+    folder: str | os.PathLike[str], level: Level | None = None, *, allow_skipped: bool = False
+) -> ImageFolder:
     """All images below a folder, by extension; links are followed (each folder once), hidden files left out.
 
     Photos in formats that are not read, such as HEIC, are among them, to be reported as unreadable.
 
     ``level``: which folders name classes; by default the folders that hold the images if no image lies beside folders
     of images, otherwise the folders directly in ``folder``.
+    ``allow_skipped``: a subfolder that cannot be read is listed in place of its images, its name with a slash at the
+    end, to be reported as unreadable too; otherwise it is an error.
     """
     root = Path(folder)
     if not root.exists():
@@ -181,7 +187,11 @@ def find_images(folder: str | os.PathLike[str], level: Level | None = None) -> I
                     elif os.path.splitext(name)[1].lower() in EXTENSIONS | UNREAD:  # noqa: PTH122
                         found.append(prefix + name)
         except OSError as error:
-            raise SelftaughtError(f"cannot read the folder {printable(place)}: {error.strerror}") from None
+            if prefix and allow_skipped:
+                found.append(prefix)
+                continue
+            hint = "; let it be read, or leave it out with --allow-skipped" if prefix else ""
+            raise SelftaughtError(f"cannot read the folder {printable(place)}: {error.strerror}{hint}") from None
         if prefix and of_a_run == RUN_FILES:
             del found[before:]
             continue

@@ -33,6 +33,7 @@ def open_images(
     *,
     level: str | None = None,
     labels: str | os.PathLike[str] | None = None,
+    allow_skipped: bool = False,
 ) -> ImageFolder:
     """The images of a folder, of a benchmark or of tar shards.
 
@@ -43,13 +44,15 @@ def open_images(
     ``level``: which folders name classes: "top", those directly in the folder, or "leaf", those that hold the images;
     by default "leaf" if images lie only in folders without further folders of images.
     ``labels``: a CSV file with the columns path and label that has the label of every image.
+    ``allow_skipped``: report a subfolder that cannot be read as an unreadable image, as in :func:`find_images`.
     """
     parts = parse(source)
     chosen = check_level(level)
     if chosen is not None and labels is not None:
         raise UsageError("give the level of the class folders or a file of labels, not both")
     if parts.name is None:
-        images = (find_in_shards if are_shards(parts.root) else find_images)(parts.root, chosen)
+        shards, root = are_shards(parts.root), parts.root
+        images = find_in_shards(root, chosen) if shards else find_images(root, chosen, allow_skipped=allow_skipped)
     else:
         if chosen is not None:
             raise UsageError(f"{parts.name}: has labels of its own; a level is for folders: give the folder alone")

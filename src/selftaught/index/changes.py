@@ -39,7 +39,7 @@ def add_images(
     index: Index, source: str | os.PathLike[str], *, allow_skipped: bool = False, quiet: bool = False
 ) -> Change:
     """Embed the images of a folder (or shards) that are new or have changed, and write them into the index."""
-    images, reporter = open_images(source, "all"), Reporter(quiet)
+    images, reporter = open_images(source, "all", allow_skipped=allow_skipped), Reporter(quiet)
     with lock_folder(index.folder):
         index.table.refresh()
         return _finish(index, _add(index, images, allow_skipped, reporter), reporter)
@@ -56,7 +56,9 @@ def sync_images(
     reporter = Reporter(quiet)
     sources = [source] if source is not None else index.roots()
     try:
-        folders = [open_images(place, "all") for place in sources]  # a missing folder changes nothing
+        folders = [  # a missing folder changes nothing
+            open_images(place, "all", allow_skipped=allow_skipped) for place in sources
+        ]
     except UsageError as error:
         how = "; if it is gone for good, take it out with selftaught index remove" if source is None else ""
         raise UsageError(f"{error}{how}") from None

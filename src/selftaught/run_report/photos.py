@@ -88,7 +88,7 @@ def pick(count: int, most: int) -> list[int]:
 def _choose(course: Course, images: str | None) -> tuple[ImageFolder, bool]:
     """The photos to show, and whether to use their labels."""
     if images is not None:
-        return open_images(images, "all"), False
+        return open_images(images, "all", allow_skipped=True), False
     if course.labeled is not None:
         return course.labeled, True
     if course.training is None:

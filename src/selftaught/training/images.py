@@ -56,16 +56,19 @@ def advise_start(run: Path) -> str:
 
 def list_images(record: RunRecord) -> RunImages:
     """The images of a run, as found on the disk."""
-    evaluation = None
+    evaluation, allow = None, record.allow_skipped
     if record.eval is not None:
-        evaluation = open_images(record.eval, "test", level=record.eval_level, labels=record.eval_labels)
+        evaluation = open_images(
+            record.eval, "test", level=record.eval_level, labels=record.eval_labels, allow_skipped=allow
+        )
         evaluation.check_classes()
     if record.images is not None:
-        return RunImages(open_images(record.images, "train"), None, evaluation)
+        return RunImages(open_images(record.images, "train", allow_skipped=allow), None, evaluation)
     assert record.labeled is not None
     assert record.unlabeled is not None
-    labeled = open_images(record.labeled, "train")
-    return RunImages(join_folders(labeled, open_images(record.unlabeled, "all")), labeled, evaluation)
+    labeled = open_images(record.labeled, "train", allow_skipped=allow)
+    unlabeled = open_images(record.unlabeled, "all", allow_skipped=allow)
+    return RunImages(join_folders(labeled, unlabeled), labeled, evaluation)
 
 
 def class_numbers(images: ImageFolder, method: str) -> Tensor | None:
@@ -73,7 +76,7 @@ def class_numbers(images: ImageFolder, method: str) -> Tensor | None:
     if not find_method(method).labeled:
         return None
     labels = images.labels() if images.given is None or method != "slade" else images.given
-    sizes = Counter(label for label in labels if label)
+    sizes = Counter(label for label, file in zip(labels, images.files, strict=True) if label and file[-1] != "/")
     alone = sorted(label for label, size in sizes.items() if size == 1)
     if alone:
         raise SelftaughtError(
