@@ -11,12 +11,12 @@ from conftest import TINY, Call
 from selftaught import Embedder, train
 from selftaught.errors import UsageError
 from selftaught.learners import make_settings
-from selftaught.networks import Backbone, Encoder, Preprocessing
+from selftaught.networks import Backbone, Encoder, Preprocessing, build_backbone
 from selftaught.training.automatic import Pace, measure_pace
 from selftaught.training.estimate import Estimate, describe_estimate, estimate
 
 CPU = torch.device("cpu")
-LINE = r"about .+ for (\d+) epochs? on this cpu device; about .+ of its memory.*; up to .+ of disk for decoded images"
+LINE = r"about .+ for (\d+) epochs? on this cpu device; about .+ of its memory.*; up to .+ of disk for the run"
 
 
 def everything(folder: Path) -> dict[str, float]:
@@ -91,15 +91,26 @@ def test_time_goes_with_images_epochs_and_views_and_memory_with_the_batch() -> N
     parts = estimate(replace(settings, rows_at_once=20), 100, 0, backbone, CPU, pace)
     double = estimate(replace(settings, batch_size=80), 100, 0, backbone, CPU, pace)
     assert double.memory - whole.memory == pytest.approx((whole.memory - parts.memory) * 80 / 60)
-    assert whole.disk == 0
-    assert estimate(replace(settings, cache_side=30), 100, 50, backbone, CPU, pace).disk == 150 * 3600
+    assert whole.decoded == 0
+    assert estimate(replace(settings, cache_side=30), 100, 50, backbone, CPU, pace).decoded == 150 * 3600
+    assert heads.saved - whole.saved == 4 * 4 * (100 * 5 + 50)  # the features of all views
 
 
-def test_a_line_names_time_memory_and_disk() -> None:
+def test_a_run_folder_takes_no_more_disk_than_was_said(run: Path) -> None:
+    settings = replace(make_settings(**TINY, epochs=2), freeze_batch_norm=True)
+    said = estimate(settings, 24, 24, build_backbone("small", "none"), CPU, Pace(learn=1.0, look=0.1)).saved
+    checkpoint = (run / "checkpoint.pt").stat().st_size
+    assert 3 * checkpoint < said < 6 * checkpoint
+    kept = estimate(replace(settings, snapshots=1), 24, 24, build_backbone("small", "none"), CPU, Pace(1.0, 0.1)).saved
+    assert kept > said
+
+
+def test_a_line_names_time_memory_and_disk(tmp_path: Path) -> None:
     settings = make_settings("official", epochs=10)
-    told = describe_estimate(Estimate(3700, 3 * 2**30, 2**20), settings, CPU, done=4)
+    told = describe_estimate(Estimate(3700, 3 * 2**30, 2**29, 2**20), settings, CPU, tmp_path / "run", done=4)
     assert told.startswith("about 1 h 1 min for 6 epochs on this cpu device; about 3.0 GiB of its memory (")
-    assert "; up to 1 MiB of disk for decoded images (" in told
+    assert "; up to 0.5 GiB of disk for the run (" in told
+    assert " and 1 MiB for decoded images (" in told
 
 
 def test_the_pace_of_a_network_without_anything_to_learn_is_measured_too() -> None:

@@ -123,7 +123,7 @@ def prepare(
     _tell(record, chosen, count, context)
     if done is not None and pace is not None:
         found = estimate(chosen, count, measured, backbone, device, pace, done)
-        context.reporter.say(describe_estimate(found, chosen, device, done))
+        context.reporter.say(describe_estimate(found, chosen, device, stage.folder, done))
     return Prepared(record, chosen, backbone, device)
 
 

@@ -21,6 +21,9 @@ ASPECT = 4 / 3
 """Long side of a photo divided by its short side, as in most cameras."""
 COPIES = 5
 """Numbers kept per parameter: its value, its gradient, the optimizer's two averages, the teacher's value."""
+SAVED, SNAPSHOT = 3 * (COPIES - 1) + 3, 2
+"""Numbers per parameter in a run folder at most: two checkpoints, a new one beside them, and three models, the served,
+the trained and the untrained one. And those of a snapshot: student and teacher."""
 
 PROCESS, IN_USE = int(1.1 * 2**30), 1.55
 """Bytes that a process on a CPU takes beside the network, and bytes in use per byte that the network keeps for its
@@ -29,11 +32,12 @@ gradient: EfficientNet-Lite0 took 2.5 GiB with 12 views at once and 7.9 GiB with
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run takes: seconds, and bytes of memory and disk."""
+    """What a run takes: seconds, and bytes of memory, of disk for its folder, and for decoded images."""
 
     seconds: float
     memory: int
-    disk: int
+    saved: int
+    decoded: int
 
 
 def estimate(
@@ -45,22 +49,25 @@ def estimate(
     scale = (inputs.use_size / inputs.size) ** 2
     looking = measured * pace.look * scale
     parameters = sum(parameter.numel() for parameter in backbone.module.parameters())
+    encoder = Encoder(backbone.module, inputs, bool(settings.freeze_batch_norm)).to(device).eval()
+    copies = SAVED + (SNAPSHOT * (2 + epochs // settings.snapshots) if settings.snapshots else 0)
+    saved = 4 * copies * (parameters + encoder.features * (settings.dim + encoder.features))
     if settings.train == "heads":  # every view is embedded once, and learning takes little
         seconds, memory = images * (1 + VIEWS) * pace.look + looking, 4 * parameters
+        saved += 4 * encoder.features * (images * (1 + VIEWS) + measured)
     else:
         centers = pace.look * scale if isinstance(settings, STMLSettings) and settings.batches == "whitened" else 0
         seconds = epochs * (images * (pace.per_image + centers) + looking / settings.eval_every)
-        encoder = Encoder(backbone.module, inputs, bool(settings.freeze_batch_norm)).to(device).eval()
         each = bytes_per_view(encoder, settings.precision == "bf16-mixed")
         kept = each * (part_size(settings) or own_rows(settings))
         memory = 4 * COPIES * parameters + (kept if device.type == "cuda" else int(IN_USE * kept))
     if device.type != "cuda":
         memory += PROCESS
     decoded = 0 if settings.cache_side is None else int(3 * settings.cache_side**2 * ASPECT) * (images + measured)
-    return Estimate(seconds / world(), memory, decoded)
+    return Estimate(seconds / world(), memory, saved, decoded)
 
 
-def describe_estimate(found: Estimate, settings: Settings, device: torch.device, done: int) -> str:
+def describe_estimate(found: Estimate, settings: Settings, device: torch.device, run: Path, done: int) -> str:
     """An estimate in one line, with the memory and disk that are free."""
     assert settings.epochs is not None
     most = "at most about" if device.type == "cuda" else "about"  # a few views do not keep a GPU busy
@@ -69,8 +76,9 @@ def describe_estimate(found: Estimate, settings: Settings, device: torch.device,
         f"{most} {duration(found.seconds)} for {epochs} epoch{'s' if epochs != 1 else ''} on this {device.type} device"
     )
     told += f"; about {_size(found.memory)} of its memory{_free(free_memory(device))}"
-    if found.disk:
-        told += f"; up to {_size(found.disk)} of disk for decoded images{_free(_free_disk())}"
+    told += f"; up to {_size(found.saved)} of disk for the run{_free(_free_disk(run))}"
+    if found.decoded:
+        told += f" and {_size(found.decoded)} for decoded images{_free(_free_disk(cache_root()))}"
     return told
 
 
@@ -82,8 +90,8 @@ def _free(count: int | None) -> str:
     return "" if count is None else f" ({_size(count)} free)"
 
 
-def _free_disk() -> int | None:
-    place: Path = cache_root().absolute()
+def _free_disk(place: Path) -> int | None:
+    place = place.absolute()
     try:
         return shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists())).free
     except (OSError, StopIteration):
