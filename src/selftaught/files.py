@@ -4,9 +4,11 @@ import csv
 import io
 import json
 import os
+import shutil
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -115,6 +117,32 @@ def new_folder(path: Path, what: str, instead: str, leftovers: Collection[str] =
         raise UsageError(f"{what} {printable(path)} is a file: {instead}") from None
     except OSError as error:
         raise UsageError(f"{what} {printable(path)} cannot be written to ({error.strerror}): {instead}") from None
+
+
+@contextmanager
+def fill_folder(path: Path) -> Iterator[Path]:
+    """A place for the files of an output folder, new or empty, that no other process fills.
+
+    They get into the folder when all are written, so that after a failure the same command can be given again.
+    """
+    is_new = not path.exists()
+    check = partial(new_folder, path, "the folder", "give another --out")
+    check()
+    place = path / TEMPORARY.format(name="new", process="files")
+    with lock_folder(path):
+        try:
+            check()  # another process may just have left it
+            shutil.rmtree(place, ignore_errors=True)  # of a process that was killed
+            make_folder(place)
+            yield place
+            for file in list(place.iterdir()):
+                file.rename(path / file.name)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+            with suppress(OSError):
+                (path / LOCK).unlink()
+                if is_new:
+                    path.rmdir()  # unless it holds files
 
 
 def lock_folder(folder: Path) -> AbstractContextManager[None]:

@@ -12,12 +12,13 @@ from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import ImageFolder, open_images
 from selftaught.errors import SelftaughtError, UsageError, counted, printable
-from selftaught.files import new_folder, to_csv, write_atomically
+from selftaught.files import fill_folder, to_csv, write_atomically
 from selftaught.named_groups import NamedGroups, read_groups
 from selftaught.networks import fit_whitening
 from selftaught.report import PhotoGroup, Section, photo_groups, photo_of, write_gallery
 from selftaught.retrieval import find_centers, find_groups
 
+PHOTOS, GROUPS, PAGE, LINKS = "images.csv", "groups.csv", "groups.html", "links"
 SHOWN_GROUPS, SHOWN_PHOTOS = 300, 12
 WHITENED = 256
 """The number of dimensions of whitened vectors."""
@@ -46,29 +47,28 @@ def cluster(
             f"{printable(names)} was made with another model than {printable(use.run)}, or with another "
             "--size, --mirror or --scales: give those"
         )
-    new_folder(out, "the folder", "give another --out")
-    images, vectors, _ = embed_folder(embedder, images, allow_skipped)
-    if known is None:
-        Reporter().say("finding groups")
-        groups = find_groups(_whitened(vectors) if use.whiten else vectors, smallest)
-        centers = find_centers(vectors, groups)
-        sizes = torch.bincount(groups[groups >= 0], minlength=len(centers.means)).tolist()
-        known = NamedGroups(("",) * len(sizes), tuple(sizes), centers, embedder.identity)
-        distances = torch.full((len(groups),), torch.inf)
-        inside = groups >= 0
-        distances[inside] = torch.linalg.vector_norm(vectors[inside] - centers.means[groups[inside]], dim=1)
-    else:
-        groups, distances = known.centers.assign(vectors)
-    table, page = out / "images.csv", out / "groups.html"
-    write_atomically(table, to_csv(_images_table(images, known, groups, distances)))
-    write_atomically(out / "groups.csv", to_csv(known.rows()))
-    write_groups_page(page, images, known, groups, distances)
+    with fill_folder(out) as place:
+        images, vectors, _ = embed_folder(embedder, images, allow_skipped)
+        if known is None:
+            Reporter().say("finding groups")
+            groups = find_groups(_whitened(vectors) if use.whiten else vectors, smallest)
+            centers = find_centers(vectors, groups)
+            sizes = torch.bincount(groups[groups >= 0], minlength=len(centers.means)).tolist()
+            known = NamedGroups(("",) * len(sizes), tuple(sizes), centers, embedder.identity)
+            distances = torch.full((len(groups),), torch.inf)
+            inside = groups >= 0
+            distances[inside] = torch.linalg.vector_norm(vectors[inside] - centers.means[groups[inside]], dim=1)
+        else:
+            groups, distances = known.centers.assign(vectors)
+        write_atomically(place / PHOTOS, to_csv(_images_table(images, known, groups, distances)))
+        write_atomically(place / GROUPS, to_csv(known.rows()))
+        write_groups_page(place / PAGE, images, known, groups, distances)
+        if links:
+            make_links(place / LINKS, images, known, groups)
     print(summarize(groups))
-    print(f"page:   {printable(page)}\nphotos: {printable(table)}\ngroups: {printable(out / 'groups.csv')}")
+    print(f"page:   {printable(out / PAGE)}\nphotos: {printable(out / PHOTOS)}\ngroups: {printable(out / GROUPS)}")
     if links:
-        place = out / "links"
-        make_links(place, images, known, groups)
-        print(f"links:  {printable(place)}")
+        print(f"links:  {printable(out / LINKS)}")
 
 
 def summarize(groups: Tensor) -> str:

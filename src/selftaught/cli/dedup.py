@@ -11,10 +11,11 @@ from selftaught.console import Reporter
 from selftaught.data import ImageFolder, open_images
 from selftaught.duplicates import Copy, CopyGroup, Duplicates, distances_of_known_copies, find_copies, leave_out_links
 from selftaught.errors import UsageError, counted, printable
-from selftaught.files import new_folder, to_csv, write_atomically
+from selftaught.files import fill_folder, to_csv, write_atomically
 from selftaught.report import PhotoGroup, Section, histogram, photo_groups, photo_of, write_gallery
 from selftaught.vectors import check_folder_of
 
+TABLE, PAGE = "duplicates.csv", "duplicates.html"
 SHOWN_GROUPS, SHOWN_COPIES, SHOWN_PAIRS = 300, 12, 9
 """The most groups, photos and pairs on the page; the table has all."""
 COLUMNS = ("group", "rank", "path", "kind", "distance", "diameter", "width", "height", "bytes", "sharpness")
@@ -54,25 +55,25 @@ def dedup(
     if script is not None and images.members is not None:
         raise UsageError(f"{printable(source)} lies in tar files: a script cannot move images out of them")
     distinct = leave_out_links(images)
-    new_folder(out, "the folder", "give another --out")
     reporter = Reporter()
-    if len(distinct) < len(images):
-        reporter.say(f"left out {counted(len(images) - len(distinct), 'link')} to what is there already")
-    embedder = load_model(use)
-    if use.whiten:
-        embedder = whiten(embedder, distinct, reporter)
-    images, vectors, _ = embed_folder(embedder, distinct, allow_skipped)
-    known = distances_of_known_copies(embedder, images, vectors)
-    with reporter.work("comparing files", len(images)) as tell:
-        found = find_copies(images, vectors, known, threshold, advance=tell)
-    table, page = out / "duplicates.csv", out / "duplicates.html"
-    write_atomically(table, duplicates_table(found))
-    write_duplicates_page(page, found)
+    with fill_folder(out) as place:
+        if len(distinct) < len(images):
+            reporter.say(f"left out {counted(len(images) - len(distinct), 'link')} to what is there already")
+        embedder = load_model(use)
+        if use.whiten:
+            embedder = whiten(embedder, distinct, reporter)
+        images, vectors, _ = embed_folder(embedder, distinct, allow_skipped)
+        known = distances_of_known_copies(embedder, images, vectors)
+        with reporter.work("comparing files", len(images)) as tell:
+            found = find_copies(images, vectors, known, threshold, advance=tell)
+        write_atomically(place / TABLE, duplicates_table(found))
+        write_duplicates_page(place / PAGE, found)
+        if script is not None:
+            write_atomically(script, moving_script(found, out.absolute() / "moved"))
     print(summarize(found))
     print(f"threshold: {describe_threshold(found)}")
-    print(f"page:  {printable(page)}\ntable: {printable(table)}")
+    print(f"page:  {printable(out / PAGE)}\ntable: {printable(out / TABLE)}")
     if script is not None:
-        write_atomically(script, moving_script(found, out.absolute() / "moved"))
         copies = counted(found.extra, "copy", "copies")
         print(f"script: {printable(script)} moves {copies} when you run it with sh; nothing was moved yet")
 

@@ -5,20 +5,18 @@ from pathlib import Path
 from selftaught.cli.model_use import load_model
 from selftaught.cli.options import ModelUse
 from selftaught.errors import UsageError, printable
-from selftaught.files import new_folder
+from selftaught.files import fill_folder
 
 
 def share(use: ModelUse, out: Path | None, push: str | None, public: bool, license: str | None) -> None:  # noqa: A002
     if (out is None) == (push is None):
         raise UsageError("say where to: --out FOLDER, or --push user/name")
-    if out is not None:
-        new_folder(out, "the folder", "give another --out")
-    embedder = load_model(use)
     if push is not None:
-        print(f"uploaded: {embedder.push_to_hub(push, private=not public, license=license)}")
+        print(f"uploaded: {load_model(use).push_to_hub(push, private=not public, license=license)}")
         return
     assert out is not None
-    shared = embedder.save(out, license=license)
+    with fill_folder(out) as place:
+        shared = load_model(use).save(place, license=license)
     print(f"the model and its card are in {printable(out)}")
     if shared.why_not is not None:
         print(f"only selftaught can load it: {shared.why_not}")
