@@ -4,6 +4,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, islice, tee
@@ -73,8 +74,7 @@ class Encoding:
         """Batches of vectors; files in a row are read ahead, by processes if they are many."""
         for are_paths, group in groupby(images, lambda image: isinstance(image, (str, os.PathLike))):
             if not are_paths:
-                for batch in in_batches(group, batch_size):
-                    yield self.embed(torch.cat([self.views(_as_image(image), "center") for image in batch]))
+                yield from map(self.embed, self._see(group, batch_size))
                 continue
             first = list(islice(group, FEW_IMAGES))
             paths, names = tee(os.fspath(path) for path in chain(first, group))  # type: ignore[arg-type]
@@ -85,6 +85,21 @@ class Encoding:
                         position, reason = failures[0]
                         raise ImageError(f"cannot read {printable(batch_names[position])}: {reason}")
                     yield vectors
+
+    def _see(self, images: Iterable[ImageLike], batch_size: int) -> Iterator[Tensor]:
+        """The views of images in memory, batch by batch; threads make those of the next while one is embedded."""
+
+        def see(image: ImageLike) -> Tensor:
+            return self.views(_as_image(image), "center")
+
+        with ThreadPoolExecutor(available_cores()) as threads:
+            waiting: deque[list[Future[Tensor]]] = deque()
+            for batch in in_batches(images, batch_size):
+                waiting.append([threads.submit(see, image) for image in batch])
+                if len(waiting) > 1:
+                    yield torch.cat([view.result() for view in waiting.popleft()])
+            for views in waiting:
+                yield torch.cat([view.result() for view in views])
 
     def encode_files(self, paths: Sequence[str], advance: Advance = lambda _: None) -> tuple[Tensor, Failures]:
         """The vectors of the files that can be read, in order, and (position, reason) for the others."""
