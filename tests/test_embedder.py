@@ -66,7 +66,7 @@ def test_a_generator_is_read_as_it_is_needed(embedder: Embedder, photos: Path) -
     expected = embedder.encode(paths)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Encoding, "embed", counted)
-        for kind, count, limit in (("image", 60, 4), ("path", 200, 120)):
+        for kind, count, limit in (("image", 60, 8), ("path", 200, 120)):
             ahead = most = 0
             vectors = embedder.encode(images(count, kind), batch_size=4)
             torch.testing.assert_close(vectors, expected.repeat(13, 1)[:count], rtol=1e-4, atol=1e-5)
