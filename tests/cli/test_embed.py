@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import tarfile
 from pathlib import Path
@@ -320,6 +321,24 @@ def test_processes_of_a_launcher_embed_a_part_each_and_go_on(
     done = len(read_vectors(tmp_path / "v.1-of-2.npy").paths)
     assert f"{done} of {done} images are done, 0 to do" in logs[0]
     assert read_vectors(tmp_path / "v.npy").paths == whole.paths
+
+
+def test_results_of_a_search_have_one_form_wherever_they_come_from(
+    call: Call, run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(photos, tmp_path / "photos")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    assert call("embed", run, "../work/../photos", "--out", "v.npy")[0] == 0
+    assert "24 of 24 images are done" in call("embed", run, tmp_path / "photos", "--out", "v.npy")[2]
+    query = "../photos/class 0/0.jpg"
+    for within in (["../work/../photos"], ["v.npy"], ["v.npy", "--root", "../photos"]):
+        code, text, _ = call("search", run, query, "--in", *within, "-k", 30, "--json", "-")
+        assert code == 0
+        (row,) = json.loads(text)
+        assert row["query"] == str(tmp_path / "photos" / "class 0" / "0.jpg")
+        told = {near["path"] for near in row["neighbors"]} | {row["query"]}
+        assert told == {str(tmp_path / "photos" / f"class {c}" / f"{i}.jpg") for c in range(6) for i in range(4)}
 
 
 def test_shards_are_embedded_evaluated_and_searched(call: Call, run: Path, photos: Path, tmp_path: Path) -> None:

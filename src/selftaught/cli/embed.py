@@ -1,5 +1,6 @@
 """selftaught embed: vectors of a collection as a file; only new images are embedded."""
 
+import os
 import re
 import zlib
 from collections.abc import Sequence
@@ -47,7 +48,7 @@ def embed(use: ModelUse, source: str, out: Path, shard: str | None, allow_skippe
     with lock_output(target):
         embedder = _whitened(use, images, out, reporter) if use.whiten else load_model(use)
         images = _part(images, number, count)
-        root = images.root.absolute()
+        root = Path(os.path.abspath(images.root))  # noqa: PTH100, keeps links as they are
         stamps = list(map(stamp, images.paths()))
         before = _previous(target, embedder, root, reporter)
         with closing(VectorLog(target, model=embedder.identity, root=str(root), dim=embedder.dim)) as log:

@@ -1,6 +1,7 @@
 """selftaught search: the images nearest to some queries, in an index, a folder or a file of vectors."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -145,7 +146,7 @@ def _embed_queries(embedder: Embedder, queries: Sequence[Path], allow_skipped: b
 
 
 def _without_queries(paths: Sequence[Path], vectors: Tensor, ask: Ask, k: int, size: int) -> Found:
-    """The k nearest of each query, without the query's own file under any name."""
+    """The k nearest of each query, without the query's own file under any name; all paths in one form."""
     found: dict[int, list[Hit]] = {}
     count, rest = min(k + 1, size), list(range(len(paths)))
     while rest:
@@ -153,7 +154,12 @@ def _without_queries(paths: Sequence[Path], vectors: Tensor, ask: Ask, k: int, s
             found[number] = [one for one in near if not _is_same_file(one.path, paths[number])][:k]
         rest = [number for number in rest if len(found[number]) < k] if count < size else []
         count = min(2 * count, size)
-    return [(path, found[number]) for number, path in enumerate(paths)]
+    return [(_plain(path), [one._replace(path=_plain(one.path)) for one in found[i]]) for i, path in enumerate(paths)]
+
+
+def _plain(path: Path) -> Path:
+    """The one form in which paths are told, wherever they come from: absolute, without dots."""
+    return Path(os.path.abspath(path))  # noqa: PTH100, keeps links as they are
 
 
 def _write(found: Found, output: Output) -> None:
