@@ -17,6 +17,7 @@ from selftaught import Embedder, train
 from selftaught.data import find_images
 from selftaught.encoding import Encoding
 from selftaught.errors import SelftaughtError, UsageError
+from selftaught.files import lock_folder
 from selftaught.index import (
     Index,
     add_images,
@@ -275,3 +276,10 @@ def test_a_model_searches_an_index_of_its_own_and_no_other(embedder: Embedder, p
             other.search(queries, index=place)
     with pytest.raises(UsageError, match="there is no index"):
         embedder.search(queries, index=tmp_path / "missing")
+
+
+def test_two_processes_do_not_make_an_index_at_once(embedder: Embedder, tmp_path: Path) -> None:
+    with lock_folder(tmp_path), pytest.raises(UsageError, match="another process is at work"):
+        make_index(tmp_path, embedder)
+    assert not is_index(tmp_path)
+    assert len(make_index(tmp_path, embedder)) == 0

@@ -10,7 +10,7 @@ from torch import Tensor
 from selftaught.embedder import Embedder
 from selftaught.encoding import ImageLike
 from selftaught.errors import SelftaughtError, UsageError, printable
-from selftaught.files import new_folder
+from selftaught.files import lock_folder, new_folder
 from selftaught.index.scale import Scale, scale_of_table
 from selftaught.index.table import About, Table, as_path, create, exists, read
 from selftaught.model_files import DESCRIPTION, write_model
@@ -122,15 +122,16 @@ def open_index(folder: str | os.PathLike[str], device: str = "auto", *, embedder
 def make_index(folder: str | os.PathLike[str], embedder: Embedder) -> Index:
     """The index in a folder, made empty if there is none; raises an error if it is of another model."""
     place = Path(folder)
-    if exists(place):
-        table = read(place)
-        Index(table, embedder).check_model(embedder)
-    else:
-        if not _is_begun(place):
-            new_folder(place, "the folder", "give another --out")
-        table = create(place, About(embedder.identity, embedder.dim, embedder.metric))
-    if not (place / MODEL / DESCRIPTION).is_file():
-        write_model(place / MODEL, embedder.network, embedder.description)
+    if not _is_begun(place) and not exists(place):
+        new_folder(place, "the folder", "give another --out")
+    with lock_folder(place):  # two processes cannot make it at once
+        if exists(place):
+            table = read(place)
+            Index(table, embedder).check_model(embedder)
+        else:
+            table = create(place, About(embedder.identity, embedder.dim, embedder.metric))
+        if not (place / MODEL / DESCRIPTION).is_file():
+            write_model(place / MODEL, embedder.network, embedder.description)
     return Index(table, embedder)
 
 
