@@ -3,6 +3,7 @@ import os
 import shutil
 import subprocess
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +112,11 @@ def test_a_pair_that_is_counted_for_another_reason_is_not_said_to_be_left_out(co
     write_duplicates_page(tmp_path / "page.html", found)
     page = (tmp_path / "page.html").read_text()
     assert ("distance 0.510" in page, "distance 0.620" in page) == (False, True)
+    assert "by their pixels" not in page
+    write_duplicates_page(tmp_path / "page.html", replace(found, proposal=Proposal(None, "for a reason")))
+    assert (
+        "none (for a reason); copies nearly the same were found by their pixels" in (tmp_path / "page.html").read_text()
+    )
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a shell")

@@ -128,6 +128,7 @@ def served(exhibit: Exhibit, maps: Maps, selections: Path) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def exhibit(embedder: Embedder, tmp_path_factory: pytest.TempPathFactory) -> Exhibit:
     folder = draw_photos(tmp_path_factory.mktemp("shown") / "photos", classes=6, photos=8)
+    (folder / "class 5").rename(folder / f"class 5 {'long ' * 12}")
     images = find_images(folder)
     vectors = embedder.encode([folder / file for file in images.files])
     before = vectors + vectors.std() * torch.randn(vectors.shape, generator=torch.Generator().manual_seed(0))
@@ -234,6 +235,8 @@ def test_names_are_searched_colors_and_models_switched_by_keyboard_alone(page: P
         )
         page.wait(lambda: page.all("#classes div"))
     page.wait(lambda: len(page.all("#classes div")) == 6)
+    wide = "return [...document.querySelectorAll('#classes div')].some((row) => row.scrollWidth > row.clientWidth)"
+    assert not page.driver.execute_script(wide), "a number of photos is cut off"
     before, after = page.all("#versions button")
     assert after.get_attribute("aria-pressed") == "true"
     before.send_keys(Keys.ENTER)

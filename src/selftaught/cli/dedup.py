@@ -92,8 +92,12 @@ KINDS = {"same bytes": "with the same bytes", "same pixels": "with the same pixe
 
 
 def describe_threshold(found: Duplicates) -> str:
+    """The threshold and its reason; where there is none, how near copies were found all the same."""
     value = found.proposal.threshold
-    return f"{'none' if value is None else f'{value:.3g}'} ({found.proposal.reason})"
+    if value is not None:
+        return f"{value:.3g} ({found.proposal.reason})"
+    near = any(copy.kind == "near" for group in found.groups for copy in group.copies)
+    return f"none ({found.proposal.reason}){'; copies nearly the same were found by their pixels' if near else ''}"
 
 
 def duplicates_table(found: Duplicates) -> str:
@@ -127,7 +131,7 @@ def write_duplicates_page(path: Path, found: Duplicates) -> None:
             "Where the threshold lies",
             "Gray: the distance of each photo to its nearest. Blue: distances of copies that were made on purpose of "
             f"some of these photos (smaller, compressed, cropped, mirrored, with a watermark).\n\n"
-            f"Threshold: {describe_threshold(found)}. Another one is chosen with --threshold.",
+            f"Threshold: {describe_threshold(found)}. --threshold sets one of your own.",
             html=histogram(found.nearest.tolist(), found.known.tolist(), found.proposal.threshold),
         ),
         *_either_side(found),

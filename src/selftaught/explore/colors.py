@@ -21,7 +21,7 @@ def color_by(exhibit: Exhibit, kind: str, version: int) -> dict[str, Any]:
         folders = [exhibit.folder(number) for number in range(len(exhibit))]
         names = sorted(set(folders))
         numbers = {name: number for number, name in enumerate(names)}
-        return {"names": [name or "·" for name in names], "values": [numbers[folder] for folder in folders]}
+        return {"names": [name or "no folder" for name in names], "values": [numbers[folder] for folder in folders]}
     if kind == "cluster":
         count = max(1, min(CLUSTERS, round((len(vectors) / 2) ** 0.5)))
         _, clusters = run_kmeans(vectors, count, torch.Generator().manual_seed(0))

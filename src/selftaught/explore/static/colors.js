@@ -18,11 +18,11 @@ export async function colorBy(kind, version) {
   map.colors = null;
   const rows = !content ? [] : content.names ? byClass(kind, content) : byNumber(content);
   $("legend").hidden = !rows.length;
-  $("classes").replaceChildren(...rows.map(([color, text]) => {
+  $("classes").replaceChildren(...rows.map(([color, text, count = ""]) => {
     const row = make("div", "", { title: text }), dot = make("canvas", "", { width: 12, height: 12 });
     const pen = dot.getContext("2d");
     pen.fillStyle = `rgb(${color})`; pen.fillRect(0, 0, 12, 12);
-    row.append(dot, text);
+    row.append(dot, make("span", text), count);
     return row;
   }));
   draw();
@@ -35,7 +35,7 @@ function byClass(kind, { names, values }) {
   map.colors = Uint32Array.from(values, (value) => pixels[value]);
   legend.describe = (photo) => `${kind}: ${names[values[photo]]}`;
   const order = names.map((_, n) => n).sort((a, b) => sizes[b] - sizes[a]);
-  const rows = order.slice(0, LISTED).map((n) => [table[n], `${names[n]} (${sizes[n]})`]);
+  const rows = order.slice(0, LISTED).map((n) => [table[n], names[n], `(${sizes[n]})`]);
   if (order.length > LISTED) rows.push([themeColor("--band"), `and ${order.length - LISTED} more`]);
   return rows;
 }
