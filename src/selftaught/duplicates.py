@@ -114,14 +114,24 @@ def find_copies(
     return Duplicates(images, tuple(groups), proposal, pairs, nearest, known)
 
 
-def distances_of_known_copies(embedder: Embedder, images: ImageFolder, vectors: Tensor, sample: int = SAMPLE) -> Tensor:
-    """Distances between photos, evenly spread over the collection, and copies of them that are made on purpose."""
+def distances_of_known_copies(
+    embedder: Embedder,
+    images: ImageFolder,
+    vectors: Tensor,
+    sample: int = SAMPLE,
+    advance: Callable[[int], object] = lambda _: None,
+) -> Tensor:
+    """Distances between photos, evenly spread over the collection, and copies of them that are made on purpose.
+
+    ``advance`` is called with how many more of the ``sample`` photos have been copied.
+    """
     rows = torch.linspace(0, len(images) - 1, min(sample, len(images))).long().tolist()
     parts = [torch.empty(0)]
     for row in rows:
         original = open_image(images.path(row))
         copies = embedder.encode([alter(original) for alter in ALTERATIONS.values()])
         parts.append(torch.linalg.vector_norm(copies - vectors[row], dim=1))
+        advance(1)
     return torch.cat(parts)
 
 

@@ -81,6 +81,14 @@ def test_one_copy_is_told_in_the_singular(call: Call, run: Path, collection: Pat
     assert "moves 1 copy when" in text
 
 
+def test_every_part_of_the_work_shows_how_far_it_is(
+    call: Call, run: Path, collection: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("selftaught.console.PLAIN_INTERVAL", 0)
+    told = call("dedup", run, collection, "--out", collection.parent / "found")[2]
+    assert all(f"{part}: 23/23" in told for part in ("copying some on purpose", "embedding images"))
+
+
 def test_links_are_no_copies(call: Call, run: Path, collection: Path) -> None:
     (collection / "link.png").symlink_to("05.png")
     code, _, log = call("dedup", run, collection, "--out", collection.parent / "found", "--threshold", 0)

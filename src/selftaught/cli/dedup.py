@@ -9,7 +9,15 @@ from selftaught.cli.model_use import embed_folder, load_model, whiten
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import ImageFolder, open_images
-from selftaught.duplicates import Copy, CopyGroup, Duplicates, distances_of_known_copies, find_copies, leave_out_links
+from selftaught.duplicates import (
+    SAMPLE,
+    Copy,
+    CopyGroup,
+    Duplicates,
+    distances_of_known_copies,
+    find_copies,
+    leave_out_links,
+)
 from selftaught.errors import UsageError, counted, printable
 from selftaught.files import fill_folder, to_csv, write_atomically
 from selftaught.report import PhotoGroup, Section, histogram, photo_groups, photo_of, write_gallery
@@ -63,7 +71,8 @@ def dedup(
         if use.whiten:
             embedder = whiten(embedder, distinct, reporter)
         images, vectors, _ = embed_folder(embedder, distinct, allow_skipped)
-        known = distances_of_known_copies(embedder, images, vectors)
+        with reporter.work("copying some on purpose", min(SAMPLE, len(images))) as tell:
+            known = distances_of_known_copies(embedder, images, vectors, advance=tell)
         with reporter.work("comparing files", len(images)) as tell:
             found = find_copies(images, vectors, known, threshold, advance=tell)
         write_atomically(place / TABLE, duplicates_table(found))

@@ -24,7 +24,7 @@ GALLERY_STYLE = """
 .photos li { width: min-content; min-width: 7rem; font-size: .8125rem; line-height: 1.35; color: var(--soft); }
 .photos img { height: 8.5rem; width: auto; max-width: none; border-radius: .375rem; border: 1px solid var(--line); }
 .photos b { color: var(--ink); }
-.photos .name { display: block; margin-top: .25rem; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.photos .name { display: block; margin-top: .25rem; width: 0; min-width: 100%; overflow-wrap: anywhere; }
 .best img { outline: 3px solid #2da44e; outline-offset: -1px; }
 .pairs { display: grid; grid-template-columns: repeat(auto-fill, minmax(19rem, 1fr)); gap: 0 2rem; }
 .pairs .photos { flex-wrap: nowrap; }

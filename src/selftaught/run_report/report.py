@@ -173,7 +173,8 @@ def _map(looks: Looks, reporter: Reporter) -> Section:
     thumbnails = [_square(path) for path in looks.images.paths()]
     frames = [FRAME_COLORS["plain"]] * len(looks)
     drawing, drawn = draw_image_map(thumbnails, torch.from_numpy(points), frames, cells=cells, cell=CELL)
-    hidden = f" {len(looks) - drawn:,} do not fit between the others." if drawn < len(looks) else ""
+    rest = len(looks) - drawn
+    hidden = f" {rest:,} {'does' if rest == 1 else 'do'} not fit between the others." if rest else ""
     text = f"{_which(looks).capitalize()}, placed {how}.{hidden} The map can be scrolled."
     inside = picture(drawing, "A map of the photos")
     return Section("A map", text, html=f'<div class="map" tabindex="0" role="region" aria-label="Map">{inside}</div>')
