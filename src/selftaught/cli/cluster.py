@@ -96,7 +96,7 @@ def write_groups_page(path: Path, images: ImageFolder, known: NamedGroups, group
     rest = (groups < 0).nonzero()[:, 0]
     if len(rest):
         some = rest[torch.linspace(0, len(rest) - 1, min(SHOWN_PHOTOS, len(rest))).long()].tolist()
-        group = PhotoGroup(f"{len(rest)} photos", [photo_of(images, row) for row in some])
+        group = PhotoGroup(counted(len(rest), "photo"), [photo_of(images, row) for row in some])
         text = "They look like too few others, or are too far from every group. Some of them:"
         sections.append(Section("In no group", text, html=photo_groups([group])))
     write_gallery(path, f"Groups in {printable(images.root)}", summarize(groups), sections, known.rows())

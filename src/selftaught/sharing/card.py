@@ -66,7 +66,7 @@ def _training(description: dict[str, Any], history: dict[str, Any]) -> str:
     names = " and ".join(f"`{name}`" for name in history.get("images", [])) or "images that are not named"
     shown = ("method", "epochs", "batch_size", "neighbors", "lr", "seed")
     values = ", ".join(f"{name} {settings[name]}" for name in shown if settings.get(name) is not None)
-    done = f" {history['epochs']} epochs were finished." if "epochs" in history else ""
+    done = f" Epochs finished: {history['epochs']}." if "epochs" in history else ""
     if description.get("trained") is False:
         whitened = f", its features half-whitened on {names}" if description["head"] == "linear" else ""
         return (

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from selftaught.errors import UsageError, printable
+from selftaught.errors import UsageError, counted, printable
 from selftaught.learners import change_settings
 from selftaught.recipes import Settings
 from selftaught.run_folder import RunRecord
@@ -28,7 +28,8 @@ def begin_leg(run: Path, record: RunRecord, changes: Mapping[str, Any]) -> RunRe
         return replace(record, requested=requested)
     if requested.epochs <= state.epoch:
         raise UsageError(
-            f"{printable(run)} has done {state.epoch} epochs already: give --epochs more than that, or leave it out"
+            f"{printable(run)} has done {counted(state.epoch, 'epoch')} already: "
+            "give --epochs more than that, or leave it out"
         )
     ended = record.settings is not None and state.epoch == record.settings.epochs and not state.step
     return replace(record, requested=requested, leg=state.epoch if ended else record.leg)
