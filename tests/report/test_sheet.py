@@ -1,9 +1,12 @@
+from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw
 
-from selftaught.report import FAINT, Tile, contact_sheet
+from selftaught.report import FAINT, Tile, contact_sheet, search_sheet
 from selftaught.report.sheet import FRAME_COLORS, MAT, Frame
 
 ORANGE = Image.new("RGB", (40, 40), "#ff9900")
@@ -126,3 +129,21 @@ def test_images_are_read_from_files(tmp_path: Path, suffix: str) -> None:
 def test_a_tile_too_small_to_read_is_refused() -> None:
     with pytest.raises(ValueError, match="48"):
         contact_sheet([[Tile(ORANGE)]], tile=20)
+
+
+def test_the_columns_below_a_search_do_not_touch_however_many_neighbors(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[tuple[float, float, float]] = []
+    text = ImageDraw.ImageDraw.text
+
+    def note(draw: ImageDraw.ImageDraw, at: tuple[float, float], words: str, fill: str, face: Any) -> None:
+        drawn.append((at[1], at[0], at[0] + face.getlength(words)))
+        text(draw, at, words, fill, face)
+
+    monkeypatch.setattr(ImageDraw.ImageDraw, "text", note)
+    module = import_module("selftaught.report.search_sheet")  # a function of the package has the same name
+    monkeypatch.setattr(module, "contact_sheet", lambda _, tile: Image.new("RGB", (tile, tile)))
+    search_sheet([(Path("query.jpg"), [(Path("near.jpg"), 0.25, 0.97)] * 1000)])
+    lines = sorted(drawn)
+    gaps = [after[1] - before[2] for before, after in pairwise(lines) if before[0] == after[0]]
+    assert len(gaps) == 2 * 1001
+    assert min(gaps) >= 0

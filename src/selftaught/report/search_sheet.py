@@ -44,8 +44,9 @@ def _block(query: Path, neighbors: Sequence[Neighbor]) -> Image.Image:
     for rank, (path, distance, closer_than) in enumerate(neighbors, 1):
         lines.append((f"{rank} · {distance:.4f}", rate(closer_than), str(path)))
     face, margin, step = font(LINE), TILE // 10, round(1.5 * LINE)
-    starts = (margin, margin + 6 * LINE, margin + 24 * LINE)
-    width = max(pictures.width, *(starts[2] + int(face.getlength(drawable(line[2]))) + margin for line in lines))
+    columns = [max(int(face.getlength(drawable(text))) for text in texts) + LINE for texts in zip(*lines, strict=True)]
+    starts = (margin, margin + columns[0], margin + columns[0] + columns[1])
+    width = max(pictures.width, starts[2] + columns[2] + margin - LINE)
     names = Image.new("RGB", (width, step * len(lines) + 2 * margin), "white")
     draw = ImageDraw.Draw(names)
     for number, line in enumerate(lines):
