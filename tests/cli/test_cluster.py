@@ -46,6 +46,14 @@ def test_whitened_vectors_are_grouped_too(call: Call, run: Path, photos: Path, t
     assert (code, "of 24 photos are in" in text) == (0, True)
 
 
+def test_where_there_are_no_groups_none_can_be_named(call: Call, run: Path, photos: Path, tmp_path: Path) -> None:
+    code, text, _ = call("cluster", run, photos, "--out", tmp_path / "a", "--smallest", 24)
+    assert (code, text.splitlines()[0]) == (0, "0 of 24 photos are in 0 groups, 24 in none.")
+    page = (tmp_path / "a" / "groups.html").read_text()
+    assert "finds smaller ones" in page
+    assert "Save the names" not in page
+
+
 def test_what_cannot_be_done_is_one_sentence(call: Call, run: Path, photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     for content in ("", "a,b\n1,2\n", "group,name,images,limit,model,center\n1,,3,x,m,AAAA\n"):

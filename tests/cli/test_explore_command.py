@@ -70,6 +70,7 @@ def test_misuse_is_one_sentence(
         port = taken.getsockname()[1]
         cases: list[tuple[list[object], str]] = [
             (["explore", run], "is a model: name the folder of images"),
+            (["explore", photos], "there is no model in"),
             (["explore", tmp_path / "gone", photos], "there is no run"),
             (["explore", run, tmp_path / "gone"], "there is no folder"),
             (["explore", "small", photos, "--before"], "was not trained: leave --before out"),

@@ -48,7 +48,7 @@ def test_a_run_with_labels_has_scores_marks_and_commands_with_its_paths(copy: Pa
     source, text = page.read_text("utf-8"), text_of(page)
     assert len(source) < 3_000_000
     assert not any(word in source for word in ("http://", "https://", "url(", "<script"))
-    assert "24 labeled photos" in text
+    assert "24 labeled photos, 24 of which were also trained on." in text
     last = json.loads((copy / "metrics.jsonl").read_text().splitlines()[-1])
     assert f"{100 * last['recall@1']:.1f} ±" in text, "with its noise"
     assert "2 of 2" in text

@@ -92,6 +92,9 @@ def write_groups_page(path: Path, images: ImageFolder, known: NamedGroups, group
     note = f"The first {SHOWN_GROUPS} are shown; {more} more are in images.csv." if more > 0 else ""
     how = "Give groups a name (two may have the same), then save groups.csv. With --names groups.csv, selftaught "
     how += "cluster finds the same groups in other photos."
+    if not shown:
+        none = "There are none. A smaller --smallest finds smaller ones, and --whiten finer ones."
+        how = "None of them is among these photos." if known.names else none
     sections = [Section("Groups", f"{how} {note}", html=photo_groups(shown))]
     rest = (groups < 0).nonzero()[:, 0]
     if len(rest):
@@ -99,7 +102,9 @@ def write_groups_page(path: Path, images: ImageFolder, known: NamedGroups, group
         group = PhotoGroup(counted(len(rest), "photo"), [photo_of(images, row) for row in some])
         text = "They look like too few others, or are too far from every group. Some of them:"
         sections.append(Section("In no group", text, html=photo_groups([group])))
-    write_gallery(path, f"Groups in {printable(images.root)}", summarize(groups), sections, known.rows())
+    write_gallery(
+        path, f"Groups in {printable(images.root)}", summarize(groups), sections, known.rows() if shown else None
+    )
 
 
 def make_links(place: Path, images: ImageFolder, known: NamedGroups, groups: Tensor) -> None:

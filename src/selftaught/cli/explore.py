@@ -30,6 +30,7 @@ def explore(
         exhibit = _open(what, images, device)
     else:
         if images is None:
+            Embedder.load(what, device)  # raises an error if there is none
             raise UsageError(f"{printable(what)} is a model: name the folder of images to explore with it")
         found = open_images(images, "all", allow_skipped=allow_skipped)
         exhibit = embed_versions(found, load_models(what, before, snapshots, device), allow_skipped)

@@ -139,10 +139,13 @@ def explain_scores(course: Course) -> str:
             "Found again: the center of a photo is looked for among all photos seen whole, which needs no labels; "
             f"differences up to {100 * SLACK:.2f} points are noise. It shows harm well, but hardly shows gains."
         )
-    if course.queries:
+    if course.labeled is not None:
+        trained_on = set(course.training.paths() if course.training is not None else [])
+        both = sum(path in trained_on for path in course.labeled.paths())
+        seen = f", {both:,} of which were also trained on" if both else ""
         told += (
-            f"\n\nScores are measured on {course.queries:,} labeled photos that were not trained on. ± is twice their "
-            "standard error: a difference within it may be chance."
+            f"\n\nScores are measured on {course.queries:,} labeled photos{seen}. ± is twice their standard error: a "
+            "difference within it may be chance."
         )
     return told.strip()
 
