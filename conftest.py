@@ -58,9 +58,9 @@ def note_calls(patch: pytest.MonkeyPatch, module: str, function: str) -> list[st
     calls: list[str] = []
     real = vars(import_module(module))[function]
 
-    def noted(first: object, *others: object) -> Any:
+    def noted(first: object, *others: object, **options: object) -> Any:
         calls.append(str(first))
-        return real(first, *others)
+        return real(first, *others, **options)
 
     patch.setattr(f"{module}.{function}", noted)
     return calls

@@ -92,7 +92,7 @@ def test_an_index_killed_and_interrupted_loses_nothing_and_ends_with_the_same_ro
         patch.setattr("selftaught.index.changes.SAVE_INTERVAL", 0.0)
         code, _, log = call(*command)
     assert code == 130
-    assert f"{len(kept['path'])} of 25 images are in the index already" in log
+    assert f"in the index already: {len(kept['path'])} of 25 images in {images}" in log
     assert "images are done; the same command goes on from there" in log
 
     code, text, _ = call(*command)

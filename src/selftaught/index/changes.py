@@ -14,7 +14,7 @@ from selftaught.console import Reporter
 from selftaught.data import ImageFolder, Skipped, check_skipped, open_images, stamp
 from selftaught.devices import available_cores
 from selftaught.encoding import Failures
-from selftaught.errors import UsageError, printable
+from selftaught.errors import UsageError, counted, printable
 from selftaught.files import lock_folder
 from selftaught.index.collection import Index
 from selftaught.index.scale import write_scale
@@ -97,7 +97,8 @@ def _add(index: Index, images: ImageFolder, allow_skipped: bool, reporter: Repor
     current = list(map(stamp, images.paths()))  # before reading: later changes are noticed
     new = [i for i, path in enumerate(paths) if states.get(path) != current[i]]
     if len(new) < len(images):
-        reporter.say(f"{len(images) - len(new)} of {len(images)} images are in the index already")
+        count = f"{len(images) - len(new)} of {counted(len(images), 'image')} in {printable(images.root)}"
+        reporter.say(f"in the index already: {count}")
     skipped: list[Skipped] = []
     root = os.path.abspath(images.root)  # noqa: PTH100
     with (
