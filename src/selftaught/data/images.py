@@ -121,7 +121,7 @@ def _content(path: str | os.PathLike[str]) -> str | os.PathLike[str] | io.BytesI
         try:
             status = os.stat(path)  # noqa: PTH116
             if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait forever
-                closed = not os.access(path, os.R_OK | os.X_OK)
+                closed = stat.S_ISDIR(status.st_mode) and not os.access(path, os.R_OK | os.X_OK)
                 raise ImageError("no permission to read" if closed else "not a file but a folder, a pipe or a device")
             if status.st_size == 0:
                 raise ImageError("empty file")
