@@ -47,7 +47,7 @@ def compare_stml(features: Tensor) -> dict[str, Tensor]:
     """STML's similarities of n×d features, each n×n, with as many images in a neighborhood as in training."""
     settings = STMLSettings()
     pairwise = pairwise_similarity(features, settings.sigma)
-    contextual = contextual_from_pairwise(pairwise, settings.neighbors)
+    contextual = contextual_from_pairwise(pairwise, settings.per_query)
     return {
         "STML: pairwise similarity, as cosines rank": pairwise,
         "STML: contextual similarity": contextual,
@@ -64,7 +64,7 @@ def compare_mom(features: Tensor) -> dict[str, Tensor]:
 
 def score_batches(features: Tensor, classes: Tensor, mom: dict[str, Tensor]) -> dict[str, float]:
     """AUROC within nearest-neighbor batches, where STML compares images: the mean over batches."""
-    k = STMLSettings().neighbors
+    k = STMLSettings().per_query
     size = min(120, len(features) // k * k)
     drawn = neighbor_batches(features, size, k, torch.Generator().manual_seed(0))[:BATCHES]
     found: dict[str, list[float]] = {}

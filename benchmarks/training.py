@@ -85,7 +85,7 @@ def changes_for(backbone: str, images: int) -> dict[str, Any]:
         changes = DEMO | {"freeze_batch_norm": False}
     else:
         # Random weights are only to be timed: at this rate they stay as good as they are.
-        changes = {"batch_size": BATCH, "neighbors": 5, "dim": 512, "freeze_batch_norm": True}
+        changes = {"recipe": "official", "batch_size": BATCH, "neighbors": 5, "dim": 512, "freeze_batch_norm": True}
         changes |= {"lr": 1e-6, "head_lr": 1e-6, "crop_scale": (0.16, 1.0)}
     size = min(changes["batch_size"], images // 2) // changes["neighbors"] * changes["neighbors"]
     return changes | {"backbone": backbone, "weights": "none", "batch_size": size}

@@ -9,10 +9,10 @@ from selftaught.devices import choose_device
 from selftaught.duplicates import Duplicates, distances_of_known_copies, find_copies, leave_out_links
 from selftaught.embedder import Embedder
 from selftaught.learners import make_settings
-from selftaught.networks import Encoder, build_backbone
-from selftaught.retrieval import estimate_photos_per_thing, find_neighbors
+from selftaught.networks import Encoder, build_backbone, count_photos_per_thing
+from selftaught.retrieval import CLEAR_STEP
 from selftaught.run_folder import Choice
-from selftaught.training import choose_epochs, measure_pace, resolve
+from selftaught.training import choose_epochs, choose_neighbors, measure_pace, resolve
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def advise(
     copies = find_copies(images, vectors, distances_of_known_copies(embedder, images, vectors))
     extra = {copy.index for group in copies.groups for copy in group.copies[1:]}
     different = [row for row in range(len(images)) if row not in extra]
-    things = estimate_photos_per_thing(find_neighbors(vectors[different]))
+    things = count_photos_per_thing(vectors[different], least_step=CLEAR_STEP)
     neighbors = choose_neighbors(things)
     built = build_backbone(backbone)
     pace = measure_pace(Encoder(built.module, built.preprocessing).to(place), place)
@@ -63,11 +63,3 @@ def advise(
     network, batch = (next(c for c in resolved if c.name == name) for name in ("backbone", "batch_size"))
     choices = (neighbors, epochs, batch, network)
     return Advice(len(images), skipped, copies, things, choices, pace.per_image * len(images) * epochs.value)
-
-
-def choose_neighbors(things: int | None) -> Choice:
-    """The number of images per query, the query included: no more than there are photos of one thing."""
-    if things is None:
-        return Choice("neighbors", 5, "no number of photos of one thing stands out, so this is as in the paper")
-    value = max(k for k in (2, 3, 5) if k <= things)
-    return Choice("neighbors", value, f"there seem to be about {things} photos of one thing")

@@ -124,7 +124,7 @@ class Encoding:
         """
         # New processes would inherit locks that other threads hold at that moment, and wait for them forever.
         alone = threading.current_thread() is threading.main_thread()
-        reader = FileReader(self.views, min(8, available_cores()) if alone and count >= FEW_IMAGES else 0)
+        reader = FileReader(self.views, min(16, available_cores()) if alone and count >= FEW_IMAGES else 0)
         try:
             for batch in reader.read(in_batches((ViewRequest(path, "center") for path in paths), batch_size)):
                 readable = bool(batch.positions)

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from selftaught.errors import UsageError, printable, unknown
 
+NEIGHBORS = 5
+"""Images per query, as in the paper."""
 LARGEST = 1_000_000
 """The largest sensible size, rate or width; larger ones are mistakes."""
 
@@ -57,9 +59,10 @@ class Settings:
     rows_at_once: MaybeCount = None
     """Views that go through the network at once, if fewer than all of a batch: less memory, a quarter more time, the
     same gradient. Needs STML and frozen batch norm."""
-    neighbors: Annotated[int, Within(2)] = 5
+    neighbors: Annotated[int | None, Within(2)] = NEIGHBORS
     """Images per query in a batch, the query included; k of the contextual similarity is twice that. In methods with
-    classes or clusters: images of each in a batch."""
+    classes or clusters: images of each in a batch. "auto" is 5, or 2 or 3 where there are only so few photos of a
+    thing."""
     lr: Annotated[float | None, Within(0, open=True)] = 1e-4
     """Learning rate of the backbone, at the start; "auto" is 0.0001, less in runs of few steps."""
     head_lr: Positive = 1e-4
@@ -116,7 +119,13 @@ class Settings:
             raise UsageError(f"crop_scale must be two fractions in order, but is {low}, {high}")
         object.__setattr__(self, "crop_scale", (low, high))
         if self.batch_size is not None:
-            _check_batch_size(self.batch_size, self.neighbors)
+            _check_batch_size(self.batch_size, self.neighbors or NEIGHBORS)
+
+    @property
+    def per_query(self) -> int:
+        """``neighbors`` of settings that leave it open no more."""
+        assert self.neighbors is not None
+        return self.neighbors
 
 
 def setting_kinds(kind: type[Settings]) -> Mapping[str, Any]:
@@ -128,6 +137,7 @@ def setting_kinds(kind: type[Settings]) -> Mapping[str, Any]:
 RECIPES: dict[str, dict[str, Any]] = {
     "best": {
         "epochs": None,
+        "neighbors": None,
         "lr": None,
         "momentum": None,
         "crop_scale": (0.4, 1.0),

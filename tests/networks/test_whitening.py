@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from selftaught.networks import choose_exponent, fit_whitening, whitened_layer
+from selftaught.networks import choose_exponent, count_photos_per_thing, fit_whitening, whitened_layer
 
 
 def correlated(n: int = 400, width: int = 12, seed: int = 0) -> Tensor:
@@ -102,6 +102,14 @@ def test_the_clearer_the_groups_the_less_is_whitened() -> None:
     assert exponents[-1] == 0.5
     assert exponents == sorted(exponents)
     assert choose_exponent(4 * grouped(1.7)) == exponents[1]  # lengths do not count; a power of two rounds nothing
+
+
+def test_small_groups_of_many_things_are_half_whitened() -> None:
+    random = torch.Generator().manual_seed(0)
+    things = torch.randn(200, 1, 64, generator=random) + 0.1 * torch.randn(200, 3, 64, generator=random)
+    features = things.flatten(0, 1)
+    assert count_photos_per_thing(features) == 3
+    assert choose_exponent(features) == 0.5
 
 
 @pytest.mark.parametrize("features", [torch.ones(9, 4), torch.full((9, 4), torch.nan), torch.randn(2, 4)])

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from selftaught.retrieval import estimate_photos_per_thing, find_neighbors
+from selftaught.retrieval import CLEAR_STEP, estimate_photos_per_thing, find_neighbors
 
 
 def collection(things: int, photos: int, seed: int = 0) -> torch.Tensor:
@@ -14,6 +14,12 @@ def collection(things: int, photos: int, seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize("photos", [2, 3, 5, 8])
 def test_the_number_of_photos_of_one_thing_is_found(photos: int) -> None:
     assert estimate_photos_per_thing(find_neighbors(collection(1200 // photos, photos))) == photos
+
+
+def test_a_few_copies_do_not_make_things() -> None:
+    cloud = torch.randn(600, 10, generator=torch.Generator().manual_seed(0))
+    with_copies = torch.cat([cloud, cloud[:25] + 1e-4])
+    assert estimate_photos_per_thing(find_neighbors(with_copies), CLEAR_STEP) is None
 
 
 def test_an_even_cloud_has_no_things() -> None:

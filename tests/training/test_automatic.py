@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 def chosen(images: int, pretrained: bool = True, **changes: Any) -> tuple[Settings, dict[str, Choice]]:
     backbone = Backbone("net", nn.Identity(), Preprocessing(size=96), pretrained, "from somewhere")
-    result, choices = resolve(make_settings(**changes), images, backbone, CPU)
+    result, choices = resolve(make_settings(**{"neighbors": 5} | changes), images, backbone, CPU)
     return result, {choice.name: choice for choice in choices}
 
 

@@ -100,7 +100,11 @@ def train(
         typer.Option(help="Images in a batch, each seen in two views. (default: 120, fewer for small folders)"),
     ] = None,
     neighbors: Annotated[
-        int | None, typer.Option(help="Images per query in a batch, the query included. (default: 5)")
+        int | None,
+        typer.Option(
+            help="Images per query in a batch, the query included. "
+            "(default: 5, or 2 or 3 where there are only so few photos of a thing)"
+        ),
     ] = None,
     lr: Annotated[
         float | None, typer.Option(help="Learning rate of the backbone. (default: 0.0001, less in short runs)")

@@ -82,7 +82,7 @@ class Hyperbolic(Learner):
     def __init__(self, encoder: Encoder, settings: ClusterSettings, images: int) -> None:
         super().__init__(encoder, settings, images)
         assert settings.clusters is not None
-        self.per_class, self.clusters = settings.neighbors, settings.clusters
+        self.per_class, self.clusters = settings.per_query, settings.clusters
         self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
         self.fine = nn.Buffer(torch.zeros(images, dtype=torch.long))
         self.coarse = nn.Buffer(torch.zeros(images, dtype=torch.long))

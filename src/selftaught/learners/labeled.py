@@ -17,7 +17,7 @@ class LabeledLearner(Learner):
 
     def __init__(self, encoder: Encoder, settings: Settings, classes: Tensor) -> None:
         super().__init__(encoder, settings, classes)
-        self.per_class = settings.neighbors
+        self.per_class = settings.per_query
         self.classes = nn.Buffer(classes)
 
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002

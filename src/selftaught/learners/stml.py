@@ -67,7 +67,7 @@ class STML(Learner):
 
     def __init__(self, encoder: Encoder, settings: STMLSettings, images: int = 0) -> None:
         super().__init__(encoder, settings, images)
-        self.neighbors = settings.neighbors
+        self.neighbors = settings.per_query
         self.center = settings.center
         self.kind_of_batches = settings.batches
         if settings.batches == "whitened" and settings.train == "all":  # heads get no features of centers
@@ -82,7 +82,7 @@ class STML(Learner):
         self.teacher = EmbeddingNetwork(copy.deepcopy(encoder), {"g": linear_head(features, wide)})
         self.teacher.requires_grad_(False).eval()
         self.criterion = STMLLoss(
-            k=VIEWS * settings.neighbors,
+            k=VIEWS * settings.per_query,
             sigma=settings.sigma,
             delta=settings.delta,
             reduction=settings.reduction,

@@ -61,7 +61,7 @@ class UDMLSS(Learner):
     def __init__(self, encoder: Encoder, settings: UDMLSettings, images: int) -> None:
         super().__init__(encoder, settings, images)
         assert settings.clusters is not None
-        self.per_class, self.clusters = settings.neighbors, settings.clusters
+        self.per_class, self.clusters = settings.per_query, settings.clusters
         self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
         self.criterion = metric_loss("multi-similarity", self.clusters, settings.dim, beta=BETA)
         self.rotation_weight = 0.0 if settings.train == "heads" else settings.rotation_weight

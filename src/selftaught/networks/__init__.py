@@ -30,7 +30,14 @@ from selftaught.networks.model import (
 from selftaught.networks.preprocessing import Preprocessing
 from selftaught.networks.timm_form import TimmForm, own_names, timm_form
 from selftaught.networks.weights import OFFLINE_BACKBONE, hub_reachable, offline_weights
-from selftaught.networks.whitening import HALF, WHITENED_ON, choose_exponent, fit_whitening, whitened_layer
+from selftaught.networks.whitening import (
+    HALF,
+    WHITENED_ON,
+    choose_exponent,
+    count_photos_per_thing,
+    fit_whitening,
+    whitened_layer,
+)
 
 __all__ = [
     "ENSEMBLE",
@@ -50,6 +57,7 @@ __all__ = [
     "boosted_head",
     "build_backbone",
     "choose_exponent",
+    "count_photos_per_thing",
     "ensemble_head",
     "fit_whitening",
     "hub_reachable",

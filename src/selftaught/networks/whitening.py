@@ -6,18 +6,27 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selftaught.retrieval import find_neighbors, shared_neighbors
+from selftaught.retrieval import (
+    LEAST_STEP,
+    Neighbors,
+    estimate_photos_per_thing,
+    find_neighbors,
+    nearest,
+    shared_neighbors,
+)
 
 LEAST_VARIANCE = 1e-4
 """Directions with less than this share of the largest variance are noise, which whitening would amplify."""
 ROUNDING = 1e-10
 """Directions with less than this share of the largest second moment are rounding errors."""
 HALF, MILD = 0.5, 0.2
-"""The exponents for images that form no groups by themselves, and for those that do."""
+"""The exponents for images that form no large groups by themselves, and for those that do."""
 LOOSE, GROUPED = 0.6, 0.9
-"""The limits between the two: cars, drawings and emoji were below the first, birds from 0.75 to 1.2."""
+"""The limits between the two: cars were below the first, birds from 0.75 to 1.2."""
 NEIGHBORS, SAMPLE = 10, 2000
 """Among how many neighbors, and on how many images, that is measured."""
+THINGS_DIM, THINGS_AMONG = 512, 20
+"""In how many dimensions, and among how many neighbors, photos of one thing are looked for."""
 WHITENED_ON = 20_000
 """The most images that whitening is fitted on, evenly spaced: more would not change it."""
 ROWS = 4096
@@ -84,18 +93,41 @@ def _others(directions: Tensor, count: int) -> Tensor:
     return others * math.sqrt((width - known) / max(1, count))
 
 
+def count_photos_per_thing(*views: Tensor, least_step: float = LEAST_STEP) -> int | None:
+    """About how many photos of one thing there are, up to 20; None if no number stands out.
+
+    Args:
+        views: an untrained network's features of the photos, n×F, once or from several views of each; the more, the
+            surer. They are half-whitened, which shows things more clearly.
+        least_step: see :func:`estimate_photos_per_thing`.
+    """
+    try:
+        vectors = torch.cat([_half_whitened(features.detach().float()) for features in views], 1)
+    except ValueError:  # too few, or all alike
+        return None
+    asked = torch.arange(0, len(vectors), -(-len(vectors) // SAMPLE), device=vectors.device)
+    distances, indices = nearest(vectors[asked], vectors, min(THINGS_AMONG, len(vectors) - 1), exclude=asked)
+    return estimate_photos_per_thing(Neighbors(distances.cpu(), indices.cpu()), least_step)
+
+
+def _half_whitened(features: Tensor) -> Tensor:
+    layer = whitened_layer(features[:: -(-len(features) // WHITENED_ON)], THINGS_DIM)
+    return F.normalize(layer(features))
+
+
 def choose_exponent(features: Tensor) -> float:
-    """How much of the differences in variance whitening should remove: half, or less where images form groups.
+    """How much of the differences in variance whitening should remove: half, or less where images form large groups.
 
     Whitening makes small differences count more. That helps, unless the large ones already tell things apart, as an
     untrained network's do for things that it knows well (docs/best.md). Then two neighbors share many of their own
-    neighbors, and the nearest image stands out among all; the product of the two is what decides.
+    neighbors, and the nearest image stands out among all; the product of the two is what decides. Where a few photos
+    each of many things stand out, small differences are what tells them apart, whatever that product is.
 
     Args:
         features: n×F of an untrained network.
     """
     vectors = F.normalize(features[:: -(-len(features) // SAMPLE)].detach().float())
-    if len(vectors) < 3:
+    if len(vectors) < 3 or count_photos_per_thing(features) is not None:
         return HALF
     near = find_neighbors(vectors, NEIGHBORS)
     others = (vectors @ vectors.T)[~torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)]

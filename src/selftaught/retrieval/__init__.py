@@ -8,7 +8,7 @@ from selftaught.retrieval.approximate import (
     recall_against_exact,
 )
 from selftaught.retrieval.clusters import Centers, find_centers, find_groups
-from selftaught.retrieval.density import estimate_photos_per_thing, shared_neighbors
+from selftaught.retrieval.density import CLEAR_STEP, LEAST_STEP, estimate_photos_per_thing, shared_neighbors
 from selftaught.retrieval.groups import Neighbors, Pairs, connect, diameter, find_neighbors, members
 from selftaught.retrieval.metrics import Scores, map_at_r, r_precision, recall_at_k, score
 from selftaught.retrieval.neighbors import full_precision, nearest
@@ -16,6 +16,8 @@ from selftaught.retrieval.threshold import Proposal, propose_threshold
 
 __all__ = [
     "APPROXIMATE_FROM",
+    "CLEAR_STEP",
+    "LEAST_STEP",
     "Centers",
     "Neighbors",
     "Pairs",

@@ -1,5 +1,7 @@
 """What neighbors alone tell of a collection: how many photos of one thing it holds, how clear its groups are."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -8,20 +10,24 @@ from selftaught.retrieval.groups import Neighbors
 WINDOW = 3
 LEAST_STEP = 0.1
 """A fall of the spacing by less than this share says nothing."""
+CLEAR_STEP = 0.25
+"""A fall by this share or more shows things in most of the photos, not only in some that are nearly copies."""
 NOISE = 4.0
 """The standard deviations by which the spacing must fall; it has many places to fall by chance."""
+LEFT_OUT = 0.1
+"""The share of the photos with the largest jumps that is left out: copies make jumps without number."""
 
 
 def neighbor_spacing(near: Neighbors) -> Tensor:
-    """k · mean log(d(k + 1) / d(k)) for each k, where d(k) is the distance to the k-th nearest.
+    """k · mean log(d(k + 1) / d(k)) for each k, where d(k) is the distance to the k-th nearest; without the largest.
 
     In an evenly filled cloud it is the same for all k: one over the number of dimensions. After the last photo of the
     same thing distances jump, so it is higher up to that k than beyond it.
     """
     distances = near.distances.double()
     kept = distances[(distances > 0).all(1)]
-    steps = (kept[:, 1:] / kept[:, :-1]).log().mean(0)
-    return steps * torch.arange(1, distances.shape[1])
+    steps = (kept[:, 1:] / kept[:, :-1]).log().sort(0).values
+    return steps[: math.ceil((1 - LEFT_OUT) * len(steps))].mean(0) * torch.arange(1, distances.shape[1])
 
 
 def shared_neighbors(near: Neighbors) -> float:
@@ -37,11 +43,15 @@ def shared_neighbors(near: Neighbors) -> float:
     return float((own[own][..., None] == own[:, None, None, :]).any(-1).double().mean())
 
 
-def estimate_photos_per_thing(near: Neighbors) -> int | None:
+def estimate_photos_per_thing(near: Neighbors, least_step: float = LEAST_STEP) -> int | None:
     """The number of photos of one thing at which the spacing of neighbors falls most; None if it does not fall.
 
-    Copies must be left out before. None means that things have more photos than there are neighbors in ``near``, or
-    that these vectors do not tell things apart.
+    None means that things have more photos than there are neighbors in ``near``, or that these vectors do not tell
+    things apart.
+
+    Args:
+        near: the neighbors of at least a sample of the photos.
+        least_step: the share by which the spacing must fall.
 
     Example:
         >>> from selftaught.retrieval.groups import find_neighbors
@@ -59,7 +69,7 @@ def estimate_photos_per_thing(near: Neighbors) -> int | None:
         for k in range(1, len(spacing) - WINDOW + 1)
     }
     best = max(falls, key=lambda k: falls[k])
-    if not falls[best] - 1 > max(LEAST_STEP, NOISE / n**0.5):
+    if not falls[best] - 1 > max(least_step, NOISE / n**0.5):
         return None
     # A high jump raises the means of several places; take the place where it ends.
     edge = max(range(max(1, best - WINDOW + 1), best + 1), key=lambda k: (spacing[k - 1] / spacing[k]).item())

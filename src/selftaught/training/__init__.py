@@ -1,6 +1,6 @@
 """One training loop for every method, with checkpoints and signals that need no labels."""
 
-from selftaught.training.automatic import choose_epochs, measure_pace, resolve
+from selftaught.training.automatic import choose_epochs, choose_neighbors, measure_pace, resolve
 from selftaught.training.images import list_images
 from selftaught.training.logbook import SIGNALS
 from selftaught.training.model import SLACK, give_verdict
@@ -13,6 +13,7 @@ __all__ = [
     "SLACK",
     "Snapshot",
     "choose_epochs",
+    "choose_neighbors",
     "give_verdict",
     "kept",
     "list_images",

@@ -25,7 +25,7 @@ from selftaught.networks import (
     with_global_batch_norm,
 )
 from selftaught.parallel import run_on_first
-from selftaught.recipes import Settings
+from selftaught.recipes import NEIGHBORS, Settings
 from selftaught.run_folder import Choice, RunRecord, write_record
 from selftaught.training.automatic import Pace, choose_epochs, measure_pace, resolve
 from selftaught.training.estimate import describe_estimate, estimate
@@ -91,9 +91,18 @@ class Prepared(NamedTuple):
 
 
 def prepare(
-    stage: Stage, images: RunImages, resumed: bool, context: Context, start: Start | None, done: int | None = None
+    stage: Stage,
+    images: RunImages,
+    resumed: bool,
+    context: Context,
+    start: Start | None,
+    done: int | None = None,
+    neighbors: Choice | None = None,
 ) -> Prepared:
-    """Choose the open settings and print them; for a new run, or if ``done`` is given, print an estimate too."""
+    """Choose the open settings and print them; for a new run, or if ``done`` is given, print an estimate too.
+
+    ``neighbors``: what was found to be right for these images, if that is known already.
+    """
     requested = change_settings(stage.record.requested, context.overrides)
     known = stage.record.settings
     if known is not None and known.batch_size is not None:  # resumed: equal parts round equally
@@ -104,8 +113,9 @@ def prepare(
     done = None if resumed and done is None else done or 0
     pace = None if done is None else measure_pace(Encoder(backbone.module, backbone.preprocessing).to(device), device)
     count, measured = len(images.training), len(images.evaluation or ())
-    length = _choose_length(requested, stage.record, count, device, pace)
-    requested = replace(requested, **{choice.name: choice.value for choice in length})
+    first = [] if requested.neighbors is not None else [neighbors or _usual_neighbors(stage.record, resumed)]
+    first += _choose_length(requested, stage.record, count, device, pace)
+    requested = replace(requested, **{choice.name: choice.value for choice in first})
     chosen, choices = resolve(requested, count, backbone, device, stage.record.leg)
     if known is not None and known.batch_size is not None:
         chosen = replace(chosen, rows_at_once=known.rows_at_once)
@@ -115,7 +125,7 @@ def prepare(
     record = replace(
         stage.record,
         settings=chosen,
-        choices=(*length, *choices),
+        choices=(*first, *choices),
         backbone=backbone.name,
         preprocessing=backbone.preprocessing,
         pretrained=backbone.pretrained,
@@ -128,12 +138,14 @@ def prepare(
 
 
 @contextmanager
-def assemble(stage: Stage, images: RunImages, resumed: bool, context: Context, passes: Passes) -> Iterator[Parts]:
+def assemble(
+    stage: Stage, images: RunImages, resumed: bool, context: Context, passes: Passes, neighbors: Choice | None = None
+) -> Iterator[Parts]:
     """The parts of a stage with these images; ``resumed``: its weights will come from a checkpoint."""
     reporter, interrupts = context.reporter, context.interrupts
     with interrupts.at_once():
         start = None if resumed else find_start(stage, context.own)
-        record, chosen, backbone, device = prepare(stage, images, resumed, context, start)
+        record, chosen, backbone, device = prepare(stage, images, resumed, context, start, neighbors=neighbors)
         run_on_first(lambda: write_record(stage.folder, record))
         frozen = chosen.train == "heads"
         encoder = Encoder(backbone.module, backbone.preprocessing, bool(chosen.freeze_batch_norm))
@@ -183,6 +195,12 @@ def make_reader(chosen: Settings, inputs: Preprocessing, collection: Path, devic
         return FileReader(views, workers, device)
     assert chosen.cache_side is not None
     return CachedReader(views, chosen.cache_side, workers, device, DecodedCache(str(collection.absolute())))
+
+
+def _usual_neighbors(record: RunRecord, resumed: bool) -> Choice:
+    if resumed and record.settings is not None:
+        return Choice("neighbors", record.settings.neighbors, "as chosen when the run was started")
+    return Choice("neighbors", NEIGHBORS, "as in the paper, unless there are only a few photos of each thing")
 
 
 def _choose_length(

@@ -14,7 +14,7 @@ from selftaught.launched import launched
 from selftaught.learners import STML, ClusterSettings, STMLSettings, find_method
 from selftaught.networks import Backbone, Encoder
 from selftaught.parallel import all_gather_list, world
-from selftaught.recipes import Settings
+from selftaught.recipes import NEIGHBORS, Settings
 from selftaught.retrieval import APPROXIMATE_FROM, choose_search, nearest
 from selftaught.run_folder import Choice
 from selftaught.training.gradient_parts import bytes_per_view, own_rows, part_size
@@ -47,7 +47,8 @@ def resolve(
 ) -> tuple[Settings, list[Choice]]:
     """Settings without anything left open, and the choices that were made; ``leg``: epochs before the last leg.
 
-    The number of epochs must be known: it depends on measured time, see :func:`choose_epochs`.
+    Neighbors and epochs must be known: they depend on the images and on measured time, see :func:`choose_neighbors`
+    and :func:`choose_epochs`.
     """
     batch_norm, batch_size = _batch_norm(settings, backbone), _batch_size(settings, images)
     settings = replace(settings, batch_size=batch_size.value)
@@ -75,7 +76,7 @@ def resolve(
 
 
 def _batch_size(settings: Settings, images: int) -> Choice:
-    k = settings.neighbors
+    k = settings.per_query
     if images < 2 * k:
         count = "one image" if images == 1 else f"{images} images"
         raise SelftaughtError(
@@ -116,6 +117,18 @@ class Pace:
     def per_image(self) -> float:
         """Seconds per image and epoch: student and teacher see two views, and the search for neighbors embeds one."""
         return 2 * self.learn + 3 * self.look
+
+
+def choose_neighbors(things: int | None) -> Choice:
+    """The number of images per query, by about how many photos of one thing there are.
+
+    Fewer than those, as the estimate may be one too high: images that show other things teach what is wrong, and
+    leaving some out costs little (docs/best.md).
+    """
+    if things is None:
+        return Choice("neighbors", NEIGHBORS, "as in the paper, no number of photos of one thing stands out")
+    value = max(k for k in (2, 3, NEIGHBORS) if k < max(3, things))
+    return Choice("neighbors", value, f"there seem to be about {things} photos of one thing")
 
 
 def choose_epochs(settings: Settings, images: int, device: torch.device, pace: Pace) -> Choice:
@@ -190,13 +203,13 @@ def _batch_norm(settings: Settings, backbone: Backbone) -> Choice:
 def _clusters(settings: Settings, images: int) -> list[Choice]:
     if not isinstance(settings, ClusterSettings):
         return []
-    most = images // settings.neighbors
+    most = images // settings.per_query
     if settings.clusters is not None:
         if settings.clusters > most:
             raise UsageError(f"{settings.clusters} clusters are too many for {images} images: give at most {most}")
         return [Choice("clusters", settings.clusters, "as asked for")]
     return [
-        Choice("clusters", min(CLUSTERS, max(2, most)), f"at most {CLUSTERS}, and {settings.neighbors} images each")
+        Choice("clusters", min(CLUSTERS, max(2, most)), f"at most {CLUSTERS}, and {settings.per_query} images each")
     ]
 
 
@@ -232,7 +245,8 @@ def _rows_at_once(
     fitting = min(all_gather_list([int(MEMORY_SHARE * free / each)]))  # all processes take parts of one size
     if fitting >= rows:
         return []
-    reason = f"{rows} would take {rows * each / 2**30:.1f} GiB, and {free / 2**30:.1f} are free"
+    most = f"{MEMORY_SHARE * free / 2**30:.1f} of the {free / 2**30:.1f} that are free"
+    reason = f"{rows} would take {rows * each / 2**30:.1f} GiB, and they may take {most}"
     sizes = [size for size in range(1, rows) if rows % size == 0 and size <= max(FEWEST_ROWS, fitting)]
     return [Choice("rows_at_once", sizes[-1], reason)]
 

@@ -205,7 +205,7 @@ class Loop:
 
     def _tell_recall(self, rows: Tensor) -> None:
         some = torch.linspace(0, len(rows) - 1, min(RECALL_SAMPLE, len(rows)), device=rows.device).long()
-        _, found = approximate_nearest(rows[some], rows, self.settings.neighbors - 1, exclude=some)
+        _, found = approximate_nearest(rows[some], rows, self.settings.per_query - 1, exclude=some)
         recall = recall_against_exact(rows[some], rows, found, exclude=some)
         say = self.parts.context.reporter.say
         say(f"the approximate search finds {recall:.1%} of the neighbors that an exact one would")

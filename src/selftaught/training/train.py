@@ -26,6 +26,7 @@ from selftaught.run_folder import (
     SKIPPED,
     SNAPSHOTS,
     SUPERVISED,
+    Choice,
     RunRecord,
     create_run,
     has_begun,
@@ -44,6 +45,7 @@ from selftaught.training.model import find_exponent, has_floor, save_model
 from selftaught.training.processes import ending, join_processes
 from selftaught.training.semi_supervised import Stage, plan_stages
 from selftaught.training.start import read_origin
+from selftaught.training.things import look_for_things
 
 ALLOW = "--allow-skipped"
 Place = str | os.PathLike[str] | None
@@ -280,9 +282,14 @@ def _train_stage(stage: Stage, context: Context) -> Embedder:
             )
     skipped: list[Skipped] = []
     passes: Passes = {}
+    neighbors: Choice | None = None
     while True:
         try:
-            with assemble(stage, images, checkpoint is not None, context, passes) as parts:
+            with assemble(stage, images, checkpoint is not None, context, passes, neighbors) as parts:
+                if neighbors is None and checkpoint is None and stage.record.requested.neighbors is None:
+                    neighbors = look_for_things(parts)
+                    if neighbors.value != parts.settings.neighbors:
+                        continue  # once more: much depends on it, and the pass over the images is kept
                 return _train_parts(parts, checkpoint)
         except Unreadable as error:  # found in the first pass over all images: start again without them
             if checkpoint is not None:

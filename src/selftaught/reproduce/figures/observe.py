@@ -67,9 +67,9 @@ class Observer:
         """BATCHES×batch_size image indices; the same queries at every epoch, each with its neighbors at that time."""
         size = fitting_batch(len(self.gallery), settings)
         generator = torch.Generator().manual_seed(self.seed)
-        drawn = neighbor_batches(embeddings, size, settings.neighbors, generator)
+        drawn = neighbor_batches(embeddings, size, settings.per_query, generator)
         while len(drawn) < BATCHES:
-            drawn = torch.cat([drawn, neighbor_batches(embeddings, size, settings.neighbors, generator)])
+            drawn = torch.cat([drawn, neighbor_batches(embeddings, size, settings.per_query, generator)])
         return drawn[:BATCHES]
 
     def _relate_batches(self, teacher: EmbeddingNetwork, batches: Tensor, settings: STMLSettings) -> BatchSimilarities:
@@ -82,7 +82,7 @@ class Observer:
         related = [relate(g, batch.repeat_interleave(VIEWS), settings) for g, batch in zip(rows, batches, strict=True)]
         each = [aurocs(relations, self.gallery.classes) for relations in related]
         means = {name: float(torch.tensor([row[name] for row in each]).nanmean()) for name in NAMES}
-        return BatchSimilarities(means, batches[0, :: settings.neighbors].tolist(), between_images(related[0]))
+        return BatchSimilarities(means, batches[0, :: settings.per_query].tolist(), between_images(related[0]))
 
     def _all(self, network: EmbeddingNetwork, head: str, view: View) -> Tensor:
         return self._embed(network, [ViewRequest(str(path), view) for path in self.gallery.paths])[head]
@@ -99,7 +99,7 @@ class Observer:
 
 def fitting_batch(images: int, settings: Settings) -> int:
     """The run's batch size, or the largest one that ``images`` images allow."""
-    k = settings.neighbors
+    k = settings.per_query
     if images < 2 * k:
         raise SelftaughtError(
             f"{images} images are too few for the figures: the run's batches, of {k} images per query, "

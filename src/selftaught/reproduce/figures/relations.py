@@ -28,7 +28,7 @@ class Relations:
 def relate(teacher: Tensor, ids: Tensor, settings: STMLSettings) -> Relations:
     """The similarities that a run with these settings computes from the teacher's n×d embeddings of a batch."""
     pairwise = pairwise_similarity(teacher, settings.sigma)
-    k = VIEWS * settings.neighbors
+    k = VIEWS * settings.per_query
     contextual = contextual_from_pairwise(pairwise, k, ids if settings.group_views else None)
     return Relations(ids, pairwise, contextual, (pairwise + contextual) / 2)
 
