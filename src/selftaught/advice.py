@@ -36,12 +36,12 @@ def advise(
     allow_skipped: bool = False,
     advance: Advance = lambda _: None,
 ) -> Advice:
-    """Look at images with the network that training starts from. This takes about as long as one pass over them.
+    """Look at images with the network that training starts from, as training does. This takes two passes over them.
 
     Args:
         images: at least as many as training needs.
         allow_skipped: go on if more than a few cannot be read.
-        advance: called with how many more images have been embedded.
+        advance: called with how many more images have been embedded, each twice.
     """
     place = choose_device(device)
     embedder = Embedder.plain(backbone, place)
@@ -53,7 +53,9 @@ def advise(
     copies = find_copies(images, vectors, distances_of_known_copies(embedder, images, vectors))
     extra = {copy.index for group in copies.groups for copy in group.copies[1:]}
     different = [row for row in range(len(images)) if row not in extra]
-    things = count_photos_per_thing(vectors[different], least_step=CLEAR_STEP)
+    whole, failures = embedder.encoding.encode_files(images.paths(), advance, "squash")
+    views = [vectors] if failures else [vectors, whole]
+    things = count_photos_per_thing(*(view[different] for view in views), least_step=CLEAR_STEP)
     neighbors = choose_neighbors(things)
     built = build_backbone(backbone)
     pace = measure_pace(Encoder(built.module, built.preprocessing).to(place), place)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from selftaught.console import Interrupts, Tell
-from selftaught.data import Advance, FileReader, ImageFolder, ViewRequest, Views, from_array, in_batches, to_rgb
+from selftaught.data import Advance, FileReader, ImageFolder, View, ViewRequest, Views, from_array, in_batches, to_rgb
 from selftaught.devices import available_cores
 from selftaught.errors import ImageError, Interrupted, SelftaughtError, printable
 from selftaught.networks import EmbeddingNetwork, Preprocessing
@@ -101,10 +101,12 @@ class Encoding:
             for views in waiting:
                 yield torch.cat([view.result() for view in views])
 
-    def encode_files(self, paths: Sequence[str], advance: Advance = lambda _: None) -> tuple[Tensor, Failures]:
+    def encode_files(
+        self, paths: Sequence[str], advance: Advance = lambda _: None, view: View = "center"
+    ) -> tuple[Tensor, Failures]:
         """The vectors of the files that can be read, in order, and (position, reason) for the others."""
         parts, skipped, done = [torch.empty(0, self.dim)], [], 0
-        with closing(self.encode_batches(paths, len(paths), BATCH_SIZE)) as batches:
+        with closing(self.encode_batches(paths, len(paths), BATCH_SIZE, view)) as batches:
             for vectors, failures in batches:
                 parts.append(vectors)
                 skipped += [(done + position, reason) for position, reason in failures]
@@ -112,7 +114,9 @@ class Encoding:
                 advance(len(vectors) + len(failures))
         return torch.cat(parts), skipped
 
-    def encode_batches(self, paths: Iterable[str], count: int, batch_size: int) -> Generator[tuple[Tensor, Failures]]:
+    def encode_batches(
+        self, paths: Iterable[str], count: int, batch_size: int, view: View = "center"
+    ) -> Generator[tuple[Tensor, Failures]]:
         """Embed files batch by batch, in order.
 
         Args:
@@ -126,7 +130,7 @@ class Encoding:
         alone = threading.current_thread() is threading.main_thread()
         reader = FileReader(self.views, min(16, available_cores()) if alone and count >= FEW_IMAGES else 0)
         try:
-            for batch in reader.read(in_batches((ViewRequest(path, "center") for path in paths), batch_size)):
+            for batch in reader.read(in_batches((ViewRequest(path, view) for path in paths), batch_size)):
                 readable = bool(batch.positions)
                 yield self.embed(batch.images.flatten(0, 1)) if readable else torch.empty(0, self.dim), batch.failures
         finally:

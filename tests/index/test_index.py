@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,7 +103,7 @@ def test_only_new_and_changed_images_are_embedded_again(
     encoded: list[str] = []
     encode = Encoding.encode_batches
 
-    def recorded(self: Encoding, paths: Iterator[str], *rest: int) -> Iterator[object]:
+    def recorded(self: Encoding, paths: Iterator[str], *rest: Any) -> Iterator[object]:
         kept = list(paths)
         encoded.extend(kept)
         return encode(self, kept, *rest)

@@ -19,7 +19,7 @@ def advise_on(source: str, backbone: str, device: str, allow_skipped: bool) -> N
     images = open_images(source, "all", allow_skipped=allow_skipped)
     if len(images) < 2:
         raise SelftaughtError(f"there is only one image in {printable(source)}, from which nothing can be learned")
-    with Reporter().work("looking at images", len(images)) as tell:
+    with Reporter().work("looking at images", 2 * len(images)) as tell:
         advice = advise(images, device, backbone, allow_skipped, advance=tell)
     print("\n".join(describe(advice)))
     table = Table("setting", "value", "why", box=None, pad_edge=False, header_style="")
@@ -27,7 +27,7 @@ def advise_on(source: str, backbone: str, device: str, allow_skipped: bool) -> N
         table.add_row(choice.name.replace("_", " "), str(choice.value), choice.reason)
     Console(soft_wrap=True, highlight=False, markup=False).print(table)
     print(f"Training with these would take about {duration(advice.seconds)} here.")
-    print(command(source, advice, allow_skipped))
+    print(command(source, backbone, allow_skipped))
 
 
 def describe(advice: Advice) -> list[str]:
@@ -62,10 +62,8 @@ def measure_sizes(images: ImageFolder) -> str:
     return f"most about {width}×{height} pixels"
 
 
-def command(source: str, advice: Advice, allow_skipped: bool) -> str:
-    """The next command, in words."""
-    options = {"neighbors": "--neighbors", "epochs": "--epochs", "batch_size": "--batch-size", "backbone": "--backbone"}
-    words = " ".join(f"{options[choice.name]} {choice.value}" for choice in advice.choices)
-    return (
-        f"Next: selftaught train {shlex.quote(printable(source))} --out RUN {words}{' --allow-skipped' * allow_skipped}"
-    )
+def command(source: str, backbone: str, allow_skipped: bool) -> str:
+    """The next command, in words; it chooses the same by itself."""
+    words = "" if backbone == "auto" else f" --backbone {shlex.quote(backbone)}"
+    words += " --allow-skipped" * allow_skipped
+    return f"Next: selftaught train {shlex.quote(printable(source))} --out RUN{words}"
