@@ -15,14 +15,18 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
 from selftaught import Embedder, train
 from selftaught.cli.main import main
 from selftaught.files import write_atomically
+from selftaught.networks import Preprocessing
 
 TINY: dict[str, Any] = {"backbone": "small", "dim": 8, "batch_size": 8, "neighbors": 2, "workers": 0}
 TINY |= {"precision": "32-true", "recipe": "official"}
 """Settings with which training takes a second, and gives the same on every CPU."""
+OWN_INPUTS = Preprocessing(size=32, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
+"""The inputs of :func:`own_backbone`."""
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -38,6 +42,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if "gpu" in item.keywords:
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def own_backbone() -> nn.Module:
+    """A network that counts as pretrained."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 16, 5, stride=4), nn.ReLU())
 
 
 def draw_photos(folder: Path, classes: int, photos: int) -> Path:

@@ -327,12 +327,12 @@ def test_results_of_a_search_have_one_form_wherever_they_come_from(
     call: Call, run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(photos, tmp_path / "photos")
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-    assert call("embed", run, "../work/../photos", "--out", "v.npy")[0] == 0
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert call("embed", run, "../here/../photos", "--out", "v.npy")[0] == 0
     assert "24 of 24 images are done" in call("embed", run, tmp_path / "photos", "--out", "v.npy")[2]
     query = "../photos/class 0/0.jpg"
-    for within in (["../work/../photos"], ["v.npy"], ["v.npy", "--root", "../photos"]):
+    for within in (["../here/../photos"], ["v.npy"], ["v.npy", "--root", "../photos"]):
         code, text, _ = call("search", run, query, "--in", *within, "-k", 30, "--json", "-")
         assert code == 0
         (row,) = json.loads(text)

@@ -6,24 +6,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import draw_photos
+from conftest import OWN_INPUTS, draw_photos, own_backbone
 from selftaught import Embedder, train
 from selftaught.data import find_images
-from selftaught.networks import Preprocessing, whitened_layer
+from selftaught.networks import whitened_layer
 from selftaught.retrieval import score
 from selftaught.run_folder import read_models
 from selftaught.training import floor, model, readout
 from selftaught.training.floor import find_again
 from selftaught.training.model import give_verdict
 
-INPUTS = Preprocessing(size=32, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
-QUICK: dict[str, Any] = {"preprocessing": INPUTS, "dim": 6, "batch_size": 20, "workers": 0, "precision": "32-true"}
-
-
-def own_backbone() -> nn.Module:
-    """A network that counts as pretrained."""
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 16, 5, stride=4), nn.ReLU())
+QUICK: dict[str, Any] = {"preprocessing": OWN_INPUTS, "dim": 6, "batch_size": 20, "workers": 0, "precision": "32-true"}
 
 
 @pytest.fixture(scope="session")

@@ -4,24 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import nn
 
-from conftest import draw_photos
+from conftest import OWN_INPUTS, draw_photos, own_backbone
 from selftaught import train
-from selftaught.networks import Preprocessing
 from selftaught.run_folder import read_record
 from selftaught.training.evaluation import Evaluation
 
-INPUTS = Preprocessing(size=32, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
-QUICK: dict[str, Any] = {"preprocessing": INPUTS, "dim": 6, "epochs": 1, "workers": 0, "precision": "32-true"}
+QUICK: dict[str, Any] = {"preprocessing": OWN_INPUTS, "dim": 6, "epochs": 1, "workers": 0, "precision": "32-true"}
 COUNT = "selftaught.training.things.count_photos_per_thing"
-
-
-def own_backbone() -> nn.Module:
-    """A network that counts as pretrained."""
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 16, 5, stride=4), nn.ReLU())
 
 
 @pytest.fixture(scope="module")

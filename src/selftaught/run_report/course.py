@@ -137,7 +137,7 @@ def explain_scores(course: Course) -> str:
         told += (
             "Without training, the backbone's features as they are, and half-whitened, are what training must beat. "
             "Found again: the center of a photo is looked for among all photos seen whole, which needs no labels; "
-            f"differences up to {100 * SLACK:.2f} points are noise. It shows harm well, but hardly shows gains."
+            f"differences up to {100 * SLACK:.2f} points are noise. It notices much harm, not all, and hardly any gain."
         )
     if course.labeled is not None:
         trained_on = set(course.training.paths() if course.training is not None else [])

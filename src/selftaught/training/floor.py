@@ -1,7 +1,7 @@
 """The floor: what the backbone gives without any training, measured beside what training makes of it.
 
 The center of an image and the whole of it, squashed, are two views that training never puts side by side. How surely
-one finds the other among all images is the one signal that told good runs from spoiled ones without labels
+one finds the other among all images is the signal that told most good runs from spoiled ones without labels
 (docs/best.md), so it decides which model a run serves.
 """
 
