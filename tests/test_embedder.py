@@ -277,3 +277,17 @@ def test_every_value_of_a_description_may_be_wrong_in_every_way(run: Path, tmp_p
             messages.append(str(error))
     assert len(messages) > 0.8 * len(texts)
     assert all("\n" not in message and len(message) < 500 for message in messages)
+
+
+@pytest.mark.gpu
+def test_images_in_memory_have_the_same_views_on_a_gpu(embedder: Embedder) -> None:
+    rng = np.random.default_rng(0)
+    shapes = [(40, 60, 3), (40, 60, 3), (70, 30, 3), (9, 9), (20, 20, 4), (1, 300, 3), (800, 700, 3)] * 3
+    images = [rng.integers(0, 256, shape, dtype=np.uint8) for shape in shapes]
+    images += [Image.fromarray(images[0]), images[2][:, ::-1]]
+    here, there = (
+        Embedder(copy.deepcopy(embedder.network).to(device), embedder.description) for device in ("cpu", "cuda")
+    )
+    views = [torch.cat([batch.cpu() for batch in one.encoding._see(images, 10)]) for one in (here, there)]
+    assert torch.equal(*views)
+    torch.testing.assert_close(there.encode(images), here.encode(images), rtol=1e-2, atol=1e-2)

@@ -16,7 +16,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from selftaught.console import Interrupts, Tell
-from selftaught.data import Advance, FileReader, ImageFolder, View, ViewRequest, Views, from_array, in_batches, to_rgb
+from selftaught.data import (
+    Advance,
+    FileReader,
+    ImageFolder,
+    View,
+    ViewRequest,
+    Views,
+    center_view,
+    from_array,
+    in_batches,
+    to_rgb,
+)
 from selftaught.devices import available_cores
 from selftaught.errors import ImageError, Interrupted, SelftaughtError, printable
 from selftaught.networks import EmbeddingNetwork, Preprocessing
@@ -25,6 +36,8 @@ from selftaught.recipes import Settings
 BATCH_SIZE = 64
 FEW_IMAGES = 64
 """Fewer images than this are read without starting processes."""
+CUT_AT_ONCE, LARGE = 8, 2**19
+"""Images in memory whose views a thread makes at once, and pixels of an image from which a GPU would take longer."""
 SCALES = {1: (1.0,), 2: (1.0, 1.25), 3: (0.8, 1.0, 1.25)}
 """The sizes at which an image is seen, as multiples of the size at use."""
 
@@ -88,18 +101,37 @@ class Encoding:
 
     def _see(self, images: Iterable[ImageLike], batch_size: int) -> Iterator[Tensor]:
         """The views of images in memory, batch by batch; threads make those of the next while one is embedded."""
+        stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
 
-        def see(image: ImageLike) -> Tensor:
-            return self.views(_as_image(image), "center")
+        def join(parts: list[Future[list[Tensor]]]) -> Tensor:
+            views = [view for part in parts for view in part.result()]
+            if stream is not None:
+                for view in views:
+                    view.record_stream(torch.cuda.current_stream(self.device))
+            return torch.cat(views)
 
-        with ThreadPoolExecutor(available_cores()) as threads:
-            waiting: deque[list[Future[Tensor]]] = deque()
+        with ThreadPoolExecutor(min(16, available_cores())) as threads:
+            waiting: deque[list[Future[list[Tensor]]]] = deque()
             for batch in in_batches(images, batch_size):
-                waiting.append([threads.submit(see, image) for image in batch])
+                waiting.append([threads.submit(self._cut, part, stream) for part in in_batches(batch, CUT_AT_ONCE)])
                 if len(waiting) > 1:
-                    yield torch.cat([view.result() for view in waiting.popleft()])
-            for views in waiting:
-                yield torch.cat([view.result() for view in views])
+                    yield join(waiting.popleft())
+            yield from map(join, waiting)
+
+    def _cut(self, images: list[ImageLike], stream: torch.cuda.Stream | None) -> list[Tensor]:
+        """The center views of images, in order: cut by Pillow, or on the GPU if there is one and they are not large."""
+        if stream is None:
+            return [self.views(_as_image(image), "center") for image in images]
+        views, size, resize = [], self.views.use_size, self.views.resize
+        with torch.cuda.stream(stream):
+            for shape, same in groupby(map(_as_pixels, images), np.shape):
+                if shape[0] * shape[1] > LARGE:
+                    views += [self.views(Image.fromarray(pixels), "center").to(self.device) for pixels in same]
+                else:
+                    pixels = torch.from_numpy(np.stack(list(same))).to(self.device)
+                    views.append(center_view(pixels, size, resize).byte())
+            stream.synchronize()
+        return views
 
     def encode_files(
         self, paths: Sequence[str], advance: Advance = lambda _: None, view: View = "center"
@@ -190,3 +222,16 @@ def _as_image(image: ImageLike) -> Image.Image:
             raise ImageError(f"an image of {image.width}×{image.height} pixels cannot be embedded")
         return to_rgb(image)
     return from_array(np.asarray(image))
+
+
+def _as_pixels(image: ImageLike) -> np.ndarray:
+    """uint8 height×width×3."""
+    if (
+        isinstance(image, np.ndarray)
+        and image.dtype == np.uint8
+        and image.ndim == 3
+        and image.shape[2] == 3
+        and image.size
+    ):
+        return image
+    return np.asarray(_as_image(image))

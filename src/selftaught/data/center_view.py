@@ -45,8 +45,10 @@ def center_view(images: Tensor, size: int, resize: int) -> Tensor:
     top, left = ((torch.scalar_tensor(length, dtype=torch.float64) - side) / 2 for length in (height, width))
     above, before = (_rows_skipped(length, short, size, resize) for length in (height, width))
     y, x = torch.arange(above, height - above), torch.arange(before, width - before)
-    pixels = images.index_select(1, y).index_select(2, x).permute(0, 3, 1, 2).double()
-    columns, rows = _weights(x, left, side, size), _weights(y - above, top - above, side, size)
+    device = images.device
+    pixels = images.index_select(1, y.to(device)).index_select(2, x.to(device)).permute(0, 3, 1, 2).double()
+    columns = _weights(x, left, side, size).to(device)
+    rows = _weights(y - above, top - above, side, size).to(device)
     across = torch.floor(pixels @ columns.T + 0.5)  # Pillow rounds after each of the two passes
     return torch.floor(rows @ across + 0.5).float()
 
