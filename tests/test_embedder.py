@@ -282,8 +282,9 @@ def test_every_value_of_a_description_may_be_wrong_in_every_way(run: Path, tmp_p
 @pytest.mark.gpu
 def test_images_in_memory_have_the_same_views_on_a_gpu(embedder: Embedder) -> None:
     rng = np.random.default_rng(0)
-    shapes = [(40, 60, 3), (40, 60, 3), (70, 30, 3), (9, 9), (20, 20, 4), (1, 300, 3), (800, 700, 3)] * 3
-    images = [rng.integers(0, 256, shape, dtype=np.uint8) for shape in shapes]
+    shapes = [(40, 60, 3), (40, 60, 3), (70, 30, 3), (9, 9), (20, 20, 4), (1, 300, 3), (800, 700, 3)]
+    shapes += [(80, 90, 3)] * 40
+    images: list[Any] = [rng.integers(0, 256, shape, dtype=np.uint8) for shape in shapes]
     images += [Image.fromarray(images[0]), images[2][:, ::-1]]
     here, there = (
         Embedder(copy.deepcopy(embedder.network).to(device), embedder.description) for device in ("cpu", "cuda")

@@ -221,7 +221,8 @@ class CachedReader(ImageReader):
         boxes = scale_boxes(boxes, piece.originals, piece.packed.sizes[piece.rows])
         count = boxes.shape[1]
         rows = np.repeat(piece.rows, count)
-        images = self.crop_resizer(piece.packed, rows, boxes.reshape(-1, 4), flips.reshape(-1), size)
+        resizer = self.crop_resizer if view == "random" else CropResizer()  # the other is compiled for one size
+        images = resizer(piece.packed, rows, boxes.reshape(-1, 4), flips.reshape(-1), size)
         batch = Batch(images.unflatten(0, (-1, count)), piece.positions, piece.failures)
         return augment(batch, piece.batch, self.views)
 

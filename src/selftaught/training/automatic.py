@@ -33,8 +33,9 @@ RATE, FULL_RATE_FROM, LEAST_SHARE = 1e-4, 400, 0.3
 their steps, down to a share of it. At the full rate, a few steps did harm that further steps would have to mend."""
 LEAST_MOMENTUM = 0.998
 """In a short run this keeps the teacher near its start, as in the runs that were tried."""
-MEMORY_SHARE, FEWEST_ROWS = 0.4, 4
-"""The share of the free memory that a batch may take, and the fewest views that go through the network together."""
+MEMORY_SHARE, COMPILED, FEWEST_ROWS = 0.45, 0.5, 4
+"""The share of the free memory that a batch may take; the share of that memory which compiled networks take (ResNet50 a
+third); and the fewest views that go through the network together."""
 PATIENCE = 1800.0
 """Seconds that training without a GPU may take if the user gives no length."""
 TIMED_VIEWS = 8
@@ -53,7 +54,8 @@ def resolve(
     batch_norm, batch_size = _batch_norm(settings, backbone), _batch_size(settings, images)
     settings = replace(settings, batch_size=batch_size.value)
     precision = _precision(settings, backbone, device)
-    rows = _rows_at_once(settings, backbone, device, bool(batch_norm.value), precision.value)
+    compiled = device.type == "cuda" and bool(_compile(settings, images, device, batch_norm).value)
+    rows = _rows_at_once(settings, backbone, device, bool(batch_norm.value), precision.value, compiled)
     settings = replace(settings, rows_at_once=rows[0].value) if rows else settings
     choices = [
         Choice("backbone", backbone.name, backbone.reason),
@@ -66,7 +68,7 @@ def resolve(
         *_clusters(settings, images),
         precision,
         *rows,
-        *_compile(settings, images, device, batch_norm),
+        _compile(settings, images, device, batch_norm),
         *_search(settings, images, device),
         *_cache_side(settings, backbone),
         automatic_workers(settings),
@@ -227,7 +229,7 @@ def _precision(settings: Settings, backbone: Backbone, device: torch.device) -> 
 
 
 def _rows_at_once(
-    settings: Settings, backbone: Backbone, device: torch.device, frozen: bool, precision: str
+    settings: Settings, backbone: Backbone, device: torch.device, frozen: bool, precision: str, compiled: bool
 ) -> list[Choice]:
     """The size of the parts in which a process takes its share of a batch, if that does not fit into free memory."""
     assert settings.batch_size is not None
@@ -241,7 +243,7 @@ def _rows_at_once(
     if free is None:
         return []
     encoder = Encoder(backbone.module, backbone.preprocessing, freeze_batch_norm=True).to(device).train()
-    each = max(1, bytes_per_view(encoder, precision == "bf16-mixed"))
+    each = max(1, int(bytes_per_view(encoder, precision == "bf16-mixed") * (COMPILED if compiled else 1)))
     fitting = min(all_gather_list([int(MEMORY_SHARE * free / each)]))  # all processes take parts of one size
     if fitting >= rows:
         return []
@@ -251,24 +253,24 @@ def _rows_at_once(
     return [Choice("rows_at_once", sizes[-1], reason)]
 
 
-def _compile(settings: Settings, images: int, device: torch.device, batch_norm: Choice) -> list[Choice]:
+def _compile(settings: Settings, images: int, device: torch.device, batch_norm: Choice) -> Choice:
     if settings.train == "heads":
-        return [Choice("compile", False, "there is only little to compute")]
+        return Choice("compile", False, "there is only little to compute")
     if world() > 1 and not batch_norm.value:
-        return [Choice("compile", False, "batch norm learns, over several processes")]
+        return Choice("compile", False, "batch norm learns, over several processes")
     assert settings.batch_size is not None
     size = part_size(settings)
     if size is not None and (own_rows(settings) % size or settings.batch_size % world()):
-        return [Choice("compile", False, "batches are taken in parts of different sizes")]
+        return Choice("compile", False, "batches are taken in parts of different sizes")
     if settings.compile is not None:
-        return [Choice("compile", settings.compile, "as asked for")]
+        return Choice("compile", settings.compile, "as asked for")
     if device.type != "cuda":
-        return [Choice("compile", False, f"on this {device.type} device it gains little")]
+        return Choice("compile", False, f"on this {device.type} device it gains little")
     assert settings.epochs is not None
     seen = settings.epochs * images
     long = seen >= COMPILE_FROM
     reason = f"{seen:,} images in all epochs, where it pays from {COMPILE_FROM:,} on"
-    return [Choice("compile", long, reason)]
+    return Choice("compile", long, reason)
 
 
 def _search(settings: Settings, images: int, device: torch.device) -> list[Choice]:

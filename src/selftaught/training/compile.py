@@ -16,7 +16,7 @@ from selftaught.networks import Encoder
 from selftaught.parallel import shard
 from selftaught.training.assemble import Parts
 from selftaught.training.fabric import Fabric
-from selftaught.training.gradient_parts import part_size
+from selftaught.training.gradient_parts import looked_at_once, part_size
 
 
 @contextmanager
@@ -105,11 +105,11 @@ def _end_compilers() -> None:
 def _try(encoder: Encoder, fabric: Fabric, part: int | None, rows: int, embedded: int) -> None:
     """Run an encoder once in each way that training will, with the same shapes."""
     inputs = encoder.preprocessing
-    views = _black(part or rows, inputs.size, fabric.device)
+    views = _black(looked_at_once(rows, part) if part else rows, inputs.size, fabric.device)
     with fabric.autocast():
         if any(parameter.requires_grad for parameter in encoder.parameters()):
-            encoder(views).sum().backward()
-            if part is not None:  # then all parts are first embedded without a gradient
+            encoder(views[:part]).sum().backward()
+            if part is not None:  # then all views are first embedded without a gradient
                 with torch.no_grad():
                     encoder(views)
             encoder.eval()

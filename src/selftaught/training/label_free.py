@@ -34,7 +34,6 @@ def effective_rank(embeddings: Tensor, block_bytes: int = BLOCK_BYTES) -> float:
     for block in blocks:
         centered = block.to(work) - mean
         scatter.addmm_(centered.T, centered)
-    scatter = scatter.cpu().double()
     if not bool(torch.isfinite(scatter).all()):
         return math.nan
     spectrum = torch.linalg.eigvalsh(scatter).clamp(min=0).sqrt()
