@@ -105,7 +105,7 @@ def quick_curves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         write_atomically(path, lambda file: Image.new("L", (1, 1)).save(file, "PNG"))
 
     if request.path.name != "test_train.py":
-        monkeypatch.setattr("selftaught.training.logbook.plot_curves", dot)
+        monkeypatch.setattr("selftaught.report.plot_curves", dot)
 
 
 @pytest.fixture(scope="session")
