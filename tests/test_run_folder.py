@@ -17,7 +17,7 @@ from torch import nn
 
 from selftaught import files
 from selftaught.errors import SelftaughtError, UsageError
-from selftaught.files import lock_folder, remove_if_unused
+from selftaught.files import claim_folder, lock_folder
 from selftaught.recipes import Settings
 from selftaught.run_folder import (
     CHECKPOINT,
@@ -361,8 +361,9 @@ def test_a_locked_folder_stays_locked_whoever_asks_for_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(os.name != "posix", reason="elsewhere a file in use cannot be deleted")
-def test_a_folder_removed_while_another_process_locks_it_is_not_locked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("gone", ["file", "folder"])
+def test_a_lock_whose_file_its_last_holder_deletes_meanwhile_is_taken_anew_or_refused(
+    gone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import fcntl
 
@@ -371,20 +372,30 @@ def test_a_folder_removed_while_another_process_locks_it_is_not_locked(
 
     def lock_late(file: int, how: int) -> None:
         monkeypatch.undo()
-        remove_if_unused(folder)
+        (folder / ".lock").unlink()
+        if gone == "folder":
+            folder.rmdir()
         lock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", lock_late)
-    with pytest.raises(UsageError, match="another process is at work"), lock_folder(folder):
-        pass
-    assert not folder.exists()
+    if gone == "folder":
+        with pytest.raises(UsageError, match="run cannot be written to: No such file"), lock_folder(folder):
+            pass
+        assert not folder.exists()
+        return
+    with lock_folder(folder):
+        assert (folder / ".lock").exists()
+        with pytest.raises(UsageError, match="another process is at work"), lock_folder(folder):
+            pass
+    assert not list(folder.iterdir()), "no lock is left behind"
 
 
-def test_a_folder_in_which_something_was_kept_is_not_removed(tmp_path: Path) -> None:
-    with lock_folder(tmp_path):
-        (tmp_path / "kept").touch()
-        remove_if_unused(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name != ".lock") == ["kept"]
+def test_a_folder_goes_again_unless_something_was_kept_in_it(tmp_path: Path) -> None:
+    for name in ("empty", "full"):
+        with claim_folder(tmp_path / name, "the folder", "give another"):
+            if name == "full":
+                (tmp_path / name / "kept").touch()
+    assert sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")) == ["full", "full/kept"]
 
 
 def test_a_checkpoint_says_where_it_is_from(checkpoint: Path) -> None:

@@ -91,10 +91,11 @@ def find_copies(
         vectors: their vectors, n×d.
         known: distances of copies made on purpose, as :func:`distances_of_known_copies` returns them.
         threshold: how near near-duplicates are; proposed from the distances if it is not given.
-        advance: called with how many more of the images with different bytes have been compared by their pixels.
+        advance: called with how many more of the images have been compared.
     """
     same = torch.tensor(find_same_bytes(images.paths()))
     rows = (same == torch.arange(len(same))).nonzero()[:, 0]
+    advance(len(images) - len(rows))
     near = find_neighbors(vectors[rows])
     proposal = propose_threshold(near, known) if threshold is None else Proposal(threshold, "as asked for")
     pairs = near.mutual_pairs()
@@ -103,6 +104,8 @@ def find_copies(
     if threshold is None:
         alike = _alike([images.path(i) for i in rows.tolist()], vectors[rows], known, advance)
         copies = Pairs(*(torch.cat(both) for both in zip(astuple(copies), astuple(alike), strict=True)))
+    else:
+        advance(len(rows))
     together = connect(len(rows), copies)
     place = torch.empty(len(same), dtype=torch.long)
     place[rows] = together

@@ -8,7 +8,6 @@ import shutil
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,6 +16,13 @@ from filelock import FileLock, Timeout
 from selftaught.errors import SelftaughtError, UsageError, printable
 
 TEMPORARY, LOCK = ".{name:.200}.{process}.tmp", ".lock"
+PATIENCE = 0.1
+"""Seconds after which a lock counts as held: until then, its last holder may be deleting its file."""
+
+
+def plain_path(path: str | os.PathLike[str]) -> Path:
+    """The one form of a path: absolute, without dots, links as they are."""
+    return Path(os.path.abspath(path))  # noqa: PTH100, which would follow links
 
 
 def write_atomically(
@@ -120,18 +126,29 @@ def new_folder(path: Path, what: str, instead: str, leftovers: Collection[str] =
 
 
 @contextmanager
+def claim_folder(path: Path, what: str, instead: str, leftovers: Collection[str] = ()) -> Iterator[None]:
+    """Make an output folder as :func:`new_folder` does, and lock it; if it is empty at the end, it goes again."""
+    is_new = not path.exists()
+    new_folder(path, what, instead, leftovers)
+    try:
+        with lock_folder(path):
+            new_folder(path, what, instead, leftovers)  # another process may just have left it
+            yield
+    finally:
+        if is_new:
+            with suppress(OSError):  # it holds files
+                path.rmdir()
+
+
+@contextmanager
 def fill_folder(path: Path) -> Iterator[Path]:
     """A place for the files of an output folder, new or empty, that no other process fills.
 
     They get into the folder when all are written, so that after a failure the same command can be given again.
     """
-    is_new = not path.exists()
-    check = partial(new_folder, path, "the folder", "give another --out")
-    check()
     place = path / TEMPORARY.format(name="new", process="files")
-    with lock_folder(path):
+    with claim_folder(path, "the folder", "give another --out"):
         try:
-            check()  # another process may just have left it
             shutil.rmtree(place, ignore_errors=True)  # of a process that was killed
             make_folder(place)
             yield place
@@ -139,10 +156,6 @@ def fill_folder(path: Path) -> Iterator[Path]:
                 file.rename(path / file.name)
         finally:
             shutil.rmtree(place, ignore_errors=True)
-            with suppress(OSError):
-                (path / LOCK).unlink()
-                if is_new:
-                    path.rmdir()  # unless it holds files
 
 
 def lock_folder(folder: Path) -> AbstractContextManager[None]:
@@ -152,16 +165,16 @@ def lock_folder(folder: Path) -> AbstractContextManager[None]:
 
 def lock_output(path: Path) -> AbstractContextManager[None]:
     """Lock an output, a file or a folder, by a file beside it: within this context, no other process holds its lock."""
-    file = path.absolute().with_name(f".{path.name:.200}.lock")
+    file = plain_path(path).with_name(f".{path.name:.200}.lock")
     return _locked(file, f"writing {printable(path)}", f"{printable(path)} cannot be written")
 
 
 @contextmanager
 def _locked(file: Path, busy: str, impossible: str) -> Iterator[None]:
-    """Hold a lock, whose file stays: another process may already hold it when this one would delete it."""
+    """Hold a lock. Its file is deleted while it is held: ``filelock`` refuses a lock on a file without a name."""
     lock = FileLock(file)
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=PATIENCE)
     except Timeout:
         if file.parent.exists() and not file.exists():  # filelock waits for it as for one that is held
             raise UsageError(f"{impossible}: no file can be made there") from None
@@ -171,18 +184,9 @@ def _locked(file: Path, busy: str, impossible: str) -> Iterator[None]:
     try:
         yield
     finally:
+        with suppress(OSError):  # some systems delete a file only when nobody has it open
+            file.unlink()
         lock.release()
-
-
-def remove_if_unused(folder: Path) -> None:
-    """Remove a folder that holds nothing but the lock that this process holds.
-
-    No other process can hold it afterwards: a lock on a deleted file is refused by ``filelock``.
-    """
-    if [entry.name for entry in folder.iterdir()] == [LOCK]:
-        with suppress(OSError):  # another process has just put a lock of its own there, or files in use stay
-            (folder / LOCK).unlink()
-            folder.rmdir()
 
 
 def remove_leftovers(folder: Path) -> None:

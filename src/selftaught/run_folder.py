@@ -7,20 +7,11 @@ import typing
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from selftaught.errors import SelftaughtError, UsageError, one_line, printable
-from selftaught.files import (
-    lock_folder,
-    new_folder,
-    read_file,
-    read_json,
-    remove_if_unused,
-    remove_leftovers,
-    write_atomically,
-)
+from selftaught.files import claim_folder, read_file, read_json, remove_leftovers, write_atomically
 from selftaught.learners import load_settings
 from selftaught.model_files import DESCRIPTION
 from selftaught.networks import Preprocessing
@@ -110,19 +101,11 @@ def create_run(run: Path, record: RunRecord) -> Iterator[None]:
     A folder that is made here is removed at the end if it is still empty.
     """
     again = f", or go on with it: --resume {printable(run)}" if (run / SETTINGS).is_file() else ""
-    check = partial(new_folder, run, "the run folder", f"give another --out{again}", leftovers=(SKIPPED,))
-    is_new = not run.exists()
-    check()
-    with lock_folder(run):
-        check()  # another process may just have left it
-        try:
-            (run / SKIPPED).unlink(missing_ok=True)
-            remove_leftovers(run)
-            write_record(run, record)
-            yield
-        finally:
-            if is_new:
-                remove_if_unused(run)
+    with claim_folder(run, "the run folder", f"give another --out{again}", leftovers=(SKIPPED,)):
+        (run / SKIPPED).unlink(missing_ok=True)
+        remove_leftovers(run)
+        write_record(run, record)
+        yield
 
 
 def write_record(run: Path, record: RunRecord) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, UsageError, printable
-from selftaught.files import read_json, write_atomically
+from selftaught.files import plain_path, read_json, write_atomically
 from selftaught.model_files import METRICS
 
 FORMAT = 2
@@ -63,7 +63,7 @@ def check_folder_of(path: Path) -> None:
     """Raise an error if a file cannot be written there."""
     if path.is_dir():
         raise UsageError(f"{printable(path)} is a folder; give the file to write")
-    folder = path.absolute().parent
+    folder = plain_path(path).parent
     if not folder.is_dir():
         raise UsageError(f"there is no folder {printable(folder)} to write {printable(path.name)} into")
     if not os.access(folder, os.W_OK):

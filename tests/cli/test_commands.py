@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +82,19 @@ def test_help_names_every_option_people_look_for(call: Call, monkeypatch: pytest
     assert "default: 512" in text
     for command in ("evaluate", "embed", "search", "demo"):
         assert call(command, "--help")[0] == 0
+
+
+def test_help_fits_its_lines_and_gives_flags_no_value(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    todo: list[list[str]] = [[]]
+    for words in todo:
+        usage, _, text = call(*words, "--help")[1].partition("\n")
+        assert "bool" not in text
+        assert "..." not in text, "no sentence is cut"
+        if "COMMAND" in usage:
+            todo += [[*words, name] for name in re.findall(r"^  (\w+)  +[A-Z]", text, re.MULTILINE)]
+    assert ["train"] in todo
+    assert ["index", "sync"] in todo
 
 
 def test_misuse_exits_with_2_and_names_the_nearest(call: Call, photos: Path, run: Path, tmp_path: Path) -> None:

@@ -85,8 +85,12 @@ def test_every_part_of_the_work_shows_how_far_it_is(
     call: Call, run: Path, collection: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("selftaught.console.PLAIN_INTERVAL", 0)
-    told = call("dedup", run, collection, "--out", collection.parent / "found")[2]
-    assert all(f"{part}: 23/23" in told for part in ("copying some on purpose", "embedding images"))
+    Image.new("RGB", (9, 9)).save(collection / "a.png")
+    shutil.copy(collection / "a.png", collection / "b.png")
+    for more in ([], ["--threshold", 0.1]):
+        told = call("dedup", run, collection, "--out", collection.parent / f"found {len(more)}", *more)[2]
+        for part in ("copying some on purpose", "embedding images", "comparing files"):
+            assert f"{part}: 25/25" in told
 
 
 def test_links_are_no_copies(call: Call, run: Path, collection: Path) -> None:

@@ -110,6 +110,7 @@ def test_a_second_call_embeds_only_what_is_new_or_changed(
             known.vectors, embedder.encode([images / path for path in known.paths]), rtol=1e-4, atol=1e-5
         )
         assert "24 of 24 images are done, 0 to do" in call("embed", run, images, "--out", out)[2]
+    assert not [path.name for path in images.parent.iterdir() if "lock" in path.name]
 
 
 def test_work_that_is_still_right_is_gone_on_from_when_images_change(call: Call, run: Path, images: Path) -> None:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -120,12 +121,23 @@ def test_an_index_killed_while_it_is_made_is_made_by_the_same_command(
 def test_an_index_is_added_to_removed_from_and_synced(call: Call, index: Path, images: Path, tmp_path: Path) -> None:
     other = draw_photos(tmp_path / "other", classes=1, photos=2)
     assert call("index", "add", index, other)[1] == f"2 images written, 0 removed; 26 in {index}\n"
-    assert call("index", "remove", index, images / "class 5", other / "class 0" / "1.jpg")[1].startswith("0 images wr")
+    text = call("index", "remove", index, images / "class 5", other / "class 0" / "1.jpg")[1]
+    assert text.startswith(f"0 images written, 5 removed; 21 in {index}\n")
+    assert "index sync would add them again" in text
     (images / "class 1" / "0.jpg").unlink()
     code, text, _ = call("index", "sync", index, images)
     assert (code, text) == (0, f"4 images written, 1 removed; 24 in {index}\n")
     code, text, _ = call("index", "sync", index)
     assert (code, text) == (0, f"1 image written, 0 removed; 25 in {index}\n")
+
+
+def test_images_are_removed_without_the_model(
+    call: Call, index: Path, images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(Embedder, "load")
+    gone = images / "class 5"
+    shutil.rmtree(gone)
+    assert call("index", "remove", index, gone)[:2] == (0, f"0 images written, 4 removed; 20 in {index}\n")
 
 
 def test_results_come_as_table_json_csv_and_sheet(call: Call, index: Path, images: Path, tmp_path: Path) -> None:

@@ -52,6 +52,15 @@ def test_with_allow_skipped_a_folder_that_cannot_be_read_is_left_out_and_named(
     assert "more image" not in told
 
 
+def test_export_and_data_check_leave_such_a_folder_out(images: Path, run: Path, tmp_path: Path, call: Call) -> None:
+    for words in (["data", "check", images], ["export", run, images, "--torch", tmp_path / "model.pt2"]):
+        code, _, told = call(*words)
+        assert (code, "leave it out with --allow-skipped" in told) == (1, True)
+        code, said, told = call(*words, "--allow-skipped")
+        assert (code, "left out class 5/: the folder cannot be read" in told) == (0, True)
+        assert "20 images in" in said or "on 10 given images" in said
+
+
 def test_an_index_leaves_such_a_folder_out(images: Path, run: Path, tmp_path: Path, call: Call) -> None:
     pytest.importorskip("lancedb")
     place = tmp_path / "index"

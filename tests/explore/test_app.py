@@ -268,7 +268,7 @@ def test_an_index_is_shown_with_its_thumbnails_also_after_its_photos_moved(
     assert sorted(exhibit.names) == list(find_images(moved).files)
     assert {get(app, path).status for path in ("/thumbnail/3", "/photo/3", "/api/neighbors/0/3")} == {200}
     other = open_index(index.folder, embedder=embedder)
-    remove_images(other, [folder / "class 0"], quiet=True)
+    remove_images(other.table, [folder / "class 0"], quiet=True)
     assert {get(app, f"/thumbnail/{number}").status for number in range(12)} == {200}, "from the files, if need be"
     index.table.refresh()
     lost = make_app(exhibit_index(index), Maps([exhibit.versions[0].vectors]), TOKEN, tmp_path)

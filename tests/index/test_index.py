@@ -141,11 +141,11 @@ def test_what_can_no_longer_be_read_is_not_found_by_what_it_was(index: Index, im
 
 def test_images_and_folders_are_removed_by_name_and_files_stay(index: Index, images: Path) -> None:
     gone = [images / "class 0", images / "class 1" / "2.jpg"]
-    assert remove_images(index, gone, quiet=True).removed == 5
+    assert remove_images(index.table, gone, quiet=True).removed == 5
     assert len(index) == 19
     assert len(find_images(images)) == 24
     with pytest.raises(UsageError, match=r"class 0 is not in the index .*nothing is removed"):
-        remove_images(index, [images / "class 2", images / "class 0"], quiet=True)
+        remove_images(index.table, [images / "class 2", images / "class 0"], quiet=True)
     assert len(index) == 19
     assert not any(
         hit.path.is_relative_to(images / "class 0") for hit in index.search([images / "class 0/0.jpg"], 30)[0]
@@ -164,7 +164,7 @@ def test_odd_names_are_found_again(embedder: Embedder, tmp_path: Path) -> None:
     assert add_images(index, folder, quiet=True).written == len(names)
     assert {hit.path.name for hit in index.search([folder / names[0]], k=20)[0]} == set(names)
     assert add_images(index, folder, quiet=True).written == 0
-    assert remove_images(index, [folder / name for name in names[:-1]], quiet=True).removed == len(names) - 1
+    assert remove_images(index.table, [folder / name for name in names[:-1]], quiet=True).removed == len(names) - 1
     assert index.table.paths() == [str(folder / names[-1])]
 
 

@@ -35,7 +35,7 @@ def index(photos: Path, embedder: Embedder, tmp_path: Path) -> Index:
 
 def test_a_pushed_index_is_searched_alike_and_follows_removals(server: Any, index: Index, photos: Path) -> None:
     steps: list[int] = []
-    assert push_index(index, TARGET, steps.append) == 24
+    assert push_index(index.table, TARGET, steps.append) == 24
     assert sum(steps) == 24
     query = photos / "class 1" / "0.jpg"
     for _ in range(2):
@@ -44,16 +44,16 @@ def test_a_pushed_index_is_searched_alike_and_follows_removals(server: Any, inde
         points = server.query_points("photos", vector, limit=5).points
         assert [point.payload["path"] for point in points] == [str(hit.path) for hit in hits]
         assert [point.score for point in points] == pytest.approx([hit.distance for hit in hits], abs=1e-3)
-        remove_images(index, [query], quiet=True)
-        assert push_index(index, TARGET) == server.count("photos").count == len(index)
+        remove_images(index.table, [query], quiet=True)
+        assert push_index(index.table, TARGET) == server.count("photos").count == len(index)
         query = photos / "class 2" / "0.jpg"
 
 
 def test_a_collection_of_other_vectors_is_refused(server: Any, index: Index) -> None:
-    push_index(index, TARGET)
+    push_index(index.table, TARGET)
     server.set_payload("photos", {"model": "another"}, points=client_of.models.Filter())
     with pytest.raises(UsageError, match="holds other vectors"):
-        push_index(index, TARGET)
+        push_index(index.table, TARGET)
 
 
 @pytest.mark.parametrize("address", ["qdrant://", "qdrant://host", "http://host/x", "qdrant://host:no/x", "photos"])
@@ -64,4 +64,4 @@ def test_an_address_that_cannot_be_meant_is_refused(address: str) -> None:
 
 def test_a_server_that_does_not_answer_is_one_sentence(index: Index) -> None:
     with pytest.raises(SelftaughtError, match=r"cannot push to http://127\.0\.0\.1:9: "):
-        push_index(index, parse_target("qdrant://127.0.0.1:9/photos"))
+        push_index(index.table, parse_target("qdrant://127.0.0.1:9/photos"))

@@ -64,7 +64,7 @@ def test_every_value_is_on_its_chart_and_fractions_are_percent(tmp_path: Path, d
     assert xs(distillation) == [1, 2, 3]
     low, high = distillation.get_ylim()
     assert 0.004 < low < high < 0.01
-    assert [text.get_text() for text in recall.texts] == ["@1 35.8 %", "@2 44.8 %"]
+    assert [text.get_text() for text in recall.texts] == ["@1 35.8%", "@2 44.8%"]
 
 
 def test_lines_that_end_together_have_labels_apart(tmp_path: Path, drawn: list[Figure]) -> None:

@@ -16,7 +16,7 @@ def test_every_value_is_on_the_chart_and_each_line_is_named_at_its_end(tmp_path:
     lines = [np.asarray(line.get_xydata()).tolist() for line in axes.get_lines()]
     assert [[0, 50], [10, 70], [20, 90]] in lines
     assert [[0, 60], [20, 80]] in lines
-    assert [text.get_text() for text in axes.texts] == ["second 80.0 %", "first 90.0 %"]
+    assert [text.get_text() for text in axes.texts] == ["second 80.0%", "first 90.0%"]
     figure.savefig(tmp_path / "x.png")
     with Image.open(tmp_path / "x.png") as picture:
         assert picture.format == "PNG"

@@ -86,7 +86,7 @@ def test_blank_lines_part_paragraphs(tmp_path: Path) -> None:
 
 
 def test_columns_of_numbers_are_flush_right(tmp_path: Path) -> None:
-    table = [["Model", "Recall", "Note"], ["a", "59.7 ± 0.2 %", "7"], ["b", "–", "seven"]]
+    table = [["Model", "Recall", "Note"], ["a", "59.7 ± 0.2%", "7"], ["b", "–", "seven"]]
     write_page(tmp_path / "page.html", "Title", "", [Section("Heading", "", table=table)])
     source = (tmp_path / "page.html").read_text()
     assert '<tr><th>Model</th><th class="number">Recall</th><th>Note</th></tr>' in source

@@ -26,7 +26,7 @@ class FakeTrain:
 
 
 def write_run(run: Path, seed: int = 0, epochs: int = 2, seconds: float = 10.0) -> None:
-    """A finished run: Recall@1 is 40 % at the start, 60 % + the seed at best, two points less at the end."""
+    """A finished run: Recall@1 is 40% at the start, 60% + the seed at best, two points less at the end."""
     run.mkdir(parents=True, exist_ok=True)
     names = ("recall@2", "recall@4", "recall@8", "recall@10", "recall@100", "map@r", "r_precision")
 

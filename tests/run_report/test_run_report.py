@@ -63,7 +63,7 @@ def test_without_labels_neighbors_before_and_after_and_the_floor_stand_side_by_s
     page = write_run_report(copy, reporter=QUIET)
     source, text = page.read_text("utf-8"), text_of(page)
     assert "found again at 95.00%, without training at 90.00% (plain backbone): no sign that training did harm." in text
-    assert "trained (this run&#x27;s model) 95.00 %" in text
+    assert "trained (this run&#x27;s model) 95.00%" in text
     assert source.count("<h3>Without training</h3>") == source.count("<h3>After training</h3>") == 3
     assert 'class="right"' not in source
     assert 'class="new"' not in source, "both models are the same here"
@@ -73,7 +73,7 @@ def test_where_the_untrained_model_is_served_the_page_says_so(copy: Path) -> Non
     add_floor(copy, after=0.8, served=False)
     text = text_of(write_run_report(copy, reporter=QUIET))
     assert "so the untrained model (plain backbone) is served" in text
-    assert "plain backbone (this run&#x27;s model) 90.00 %" in text
+    assert "plain backbone (this run&#x27;s model) 90.00%" in text
 
 
 def test_of_many_photos_some_are_looked_at_and_the_page_says_so(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ app = typer.Typer(help="Decoded images that training keeps: see them, delete the
 
 @app.command("list")
 def list_collections() -> None:
-    """Show the folders whose decoded images are kept, where they are, and their size."""
+    """Show the folders whose decoded images are kept. Where they are, and their size."""
     import time
 
     from rich.console import Console

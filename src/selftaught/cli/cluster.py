@@ -12,7 +12,7 @@ from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import ImageFolder, open_images
 from selftaught.errors import SelftaughtError, UsageError, counted, printable
-from selftaught.files import fill_folder, to_csv, write_atomically
+from selftaught.files import fill_folder, plain_path, to_csv, write_atomically
 from selftaught.named_groups import NamedGroups, read_groups
 from selftaught.networks import fit_whitening
 from selftaught.report import PhotoGroup, Section, photo_groups, photo_of, write_gallery
@@ -117,7 +117,7 @@ def make_links(place: Path, images: ImageFolder, known: NamedGroups, groups: Ten
         link = folder / f"{index:06d}-{flat[-100:]}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(Path(images.path(index)).absolute())
+            link.symlink_to(plain_path(images.path(index)))
         except OSError as error:
             raise SelftaughtError(f"cannot make the link {printable(link)}: {error.strerror or error}") from None
 

@@ -19,6 +19,7 @@ app = typer.Typer(
     no_args_is_help=True,
     epilog="Exit codes: 0 done, 1 failed, 2 misuse, 130 interrupted.",
     add_completion=False,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 app.add_typer(data_app, name="data")
@@ -42,17 +43,21 @@ def options(
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="A folder written by selftaught train.")],
+    run: Annotated[Path, typer.Argument(help="A folder written by selftaught train.", metavar="RUN")],
     images: Annotated[
         str | None,
         typer.Argument(
-            help="The photos to show. (default: those of --eval if the run had any, or else those trained on)"
+            help="The photos to show. (default: those of --eval if the run had any, or else those trained on)",
+            metavar="IMAGES",
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The page to write. (default: RUN/report.html)")] = None,
     device: Device = "auto",
 ) -> None:
-    """Make a run's page again: verdict, curves, neighbors before and after training, a map, what to do next."""
+    """Make a run's page again.
+
+    It shows the verdict, curves, neighbors before and after training, a map, and what to do next.
+    """
     from selftaught.cli.report import report as write
 
     write(run, images, out, device)
@@ -64,7 +69,10 @@ def advise(
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
-    """Before training: unreadable files, copies, photos per thing; settings with reasons, and the time they take."""
+    """Describe a folder before training, and recommend settings.
+
+    Unreadable files, copies, photos of one thing; settings with their reasons, and the time they would take.
+    """
     from selftaught.cli.advise import advise_on
 
     advise_on(images, backbone, device, allow_skipped)
@@ -74,23 +82,23 @@ def demo(
     out: Annotated[Path, typer.Option(help="Where to put everything; must be new or empty.")] = Path("demo"),
     seed: Seed = 0,
 ) -> None:
-    """Train on drawn product photos that come with selftaught, and show what was learned. A few minutes on a CPU."""
+    """Train on drawn product photos, and show what was learned. A few minutes on a CPU."""
     from selftaught.cli.demo import demo as show
 
     show(out, seed)
 
 
 def figures(
-    run: Annotated[Path, typer.Argument(help="A folder written by selftaught train with --snapshots.")],
+    run: Annotated[Path, typer.Argument(help="A folder written by train --snapshots.", metavar="RUN")],
     data: Annotated[
-        str, typer.Argument(help="Labeled images: class folders, or a benchmark such as cub:/data/CUB_200_2011.")
+        str, typer.Argument(help="Class folders, or a benchmark such as cub:/data/CUB_200_2011.", metavar="LABELED")
     ],
     out: Annotated[Path | None, typer.Option(help="The folder to write into. (default: RUN/figures)")] = None,
     device: Device = "auto",
     seed: Seed = 0,
     allow_skipped: AllowSkipped = False,
 ) -> None:
-    """Draw the paper's figures from a run that was trained with --snapshots, each with its numbers as CSV."""
+    """Draw the paper's figures, each with its numbers as CSV."""
     from selftaught.console import Reporter
     from selftaught.data import open_images
     from selftaught.devices import choose_device
@@ -109,7 +117,10 @@ def figures(
 
 def reproduce(
     table: Annotated[
-        str, typer.Argument(help="table1, scratch, ablation, ssl, semi, sensitivity, or of our own: methods, shares.")
+        str,
+        typer.Argument(
+            help="table1, scratch, ablation, ssl, semi, sensitivity, or of our own: methods, shares.", metavar="TABLE"
+        ),
     ],
     rows: Annotated[
         list[str] | None,
@@ -134,7 +145,7 @@ def reproduce(
     ] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Only say what would be run, and for how long.")] = False,
 ) -> None:
-    """Run a table of the paper and put the results beside its numbers.
+    """Run a table of the paper, and put the results beside it.
 
     The same command goes on where it was stopped. A finished run keeps its model and not its checkpoint.
     """

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from selftaught.cli.options import Labels, Level
+from selftaught.cli.options import AllowSkipped, Labels, Level
 
-app = typer.Typer(help="The data sets of the paper: what to get, and whether it is complete.", no_args_is_help=True)
+app = typer.Typer(help="The data sets of the paper: what to get, what is there.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -27,10 +27,15 @@ def list_benchmarks() -> None:
 
 @app.command()
 def check(
-    name: Annotated[str, typer.Argument(help="The data set, as in selftaught data list, or images of your own.")],
-    root: Annotated[Path | None, typer.Argument(help="The data set's folder, or the one around it.")] = None,
+    name: Annotated[
+        str, typer.Argument(help="The data set, as in selftaught data list, or images of your own.", metavar="NAME")
+    ],
+    root: Annotated[
+        Path | None, typer.Argument(help="The data set's folder, or the one around it.", metavar="ROOT")
+    ] = None,
     level: Level = None,
     labels: Labels = None,
+    allow_skipped: AllowSkipped = False,
 ) -> None:
     """Show what is there of a data set, and what is missing. Exits with 1 if it is not complete.
 
@@ -43,7 +48,7 @@ def check(
     from selftaught.errors import SelftaughtError, UsageError, printable
 
     if root is None and name not in BENCHMARKS:
-        _check_own(name, level, labels)
+        _check_own(name, level, labels, allow_skipped)
         return
     benchmark = benchmark_of(name)
     if root is None:
@@ -72,14 +77,15 @@ def check(
     print("complete" if benchmark.expected else "complete, as far as can be told: there are no official counts")
 
 
-def _check_own(source: str, level: str | None, labels: str | None) -> None:
+def _check_own(source: str, level: str | None, labels: str | None, allow_skipped: bool) -> None:
     """Print the number of images and their classes."""
     from collections import Counter
 
+    from selftaught.cli.model_use import leave_out_folders
     from selftaught.data import open_images
     from selftaught.errors import printable
 
-    images = open_images(source, "all", level=level, labels=labels)
+    images = leave_out_folders(open_images(source, "all", level=level, labels=labels, allow_skipped=allow_skipped))
     print(f"{len(images)} images in {printable(images.root)}")
     images.check_classes()
     print(images.describe_labels())

@@ -19,7 +19,7 @@ from selftaught.duplicates import (
     leave_out_links,
 )
 from selftaught.errors import UsageError, counted, printable
-from selftaught.files import fill_folder, to_csv, write_atomically
+from selftaught.files import fill_folder, plain_path, to_csv, write_atomically
 from selftaught.report import PhotoGroup, Section, histogram, photo_groups, photo_of, write_gallery
 from selftaught.vectors import check_folder_of
 
@@ -78,7 +78,7 @@ def dedup(
         write_atomically(place / TABLE, duplicates_table(found))
         write_duplicates_page(place / PAGE, found)
         if script is not None:
-            write_atomically(script, moving_script(found, out.absolute() / "moved"))
+            write_atomically(script, moving_script(found, plain_path(out) / "moved"))
     print(summarize(found))
     print(f"threshold: {describe_threshold(found)}")
     print(f"page:  {printable(out / PAGE)}\ntable: {printable(out / TABLE)}")
@@ -124,7 +124,7 @@ def duplicates_table(found: Duplicates) -> str:
 def moving_script(found: Duplicates, target: Path) -> str:
     """A POSIX shell script that moves all copies except the best of each group; names may hold any characters."""
     lines = [SCRIPT.replace("TARGET", shlex.quote(str(target)))]
-    root = found.images.root.absolute()
+    root = plain_path(found.images.root)
     for number, group in enumerate(found.groups, 1):
         lines.append(f"# group {number}")
         best = shlex.quote(str(root / found.images.files[group.copies[0].index]))

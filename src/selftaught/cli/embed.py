@@ -1,6 +1,5 @@
 """selftaught embed: vectors of a collection as a file; only new images are embedded."""
 
-import os
 import re
 import zlib
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from selftaught.devices import check_device, choose_device
 from selftaught.embedder import Embedder
 from selftaught.encoding import Failures
 from selftaught.errors import SelftaughtError, UsageError, printable
-from selftaught.files import lock_output, write_atomically
+from selftaught.files import lock_output, plain_path, write_atomically
 from selftaught.launched import launched
 from selftaught.model_files import DESCRIPTION, write_model
 from selftaught.vector_log import Known, VectorLog
@@ -48,7 +47,7 @@ def embed(use: ModelUse, source: str, out: Path, shard: str | None, allow_skippe
     with lock_output(target):
         embedder = _whitened(use, images, out, reporter) if use.whiten else load_model(use)
         images = _part(images, number, count)
-        root = Path(os.path.abspath(images.root))  # noqa: PTH100, keeps links as they are
+        root = plain_path(images.root)
         stamps = list(map(stamp, images.paths()))
         before = _previous(target, embedder, root, reporter)
         with closing(VectorLog(target, model=embedder.identity, root=str(root), dim=embedder.dim)) as log:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from selftaught.cli.model_use import load_model, whiten
+from selftaught.cli.model_use import leave_out_folders, load_model, whiten
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import open_images
@@ -11,7 +11,9 @@ from selftaught.export import check_target, export
 from selftaught.vectors import check_folder_of
 
 
-def export_model(use: ModelUse, images: str | None, onnx: Path | None, program: Path | None) -> None:
+def export_model(
+    use: ModelUse, images: str | None, onnx: Path | None, program: Path | None, allow_skipped: bool
+) -> None:
     paths = []
     for path, option, ending in ((onnx, "--onnx", ".onnx"), (program, "--torch", ".pt2")):
         if path is not None:
@@ -22,7 +24,7 @@ def export_model(use: ModelUse, images: str | None, onnx: Path | None, program: 
             paths.append(path)
     if not paths:
         raise UsageError("say what to write: --onnx model.onnx, --torch model.pt2, or both")
-    found = open_images(images, "all") if images is not None else None
+    found = None if images is None else leave_out_folders(open_images(images, "all", allow_skipped=allow_skipped))
     files = found.paths() if found is not None else []
     embedder = load_model(use)
     if use.whiten:

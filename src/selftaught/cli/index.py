@@ -23,10 +23,10 @@ class MakeByDefault(TyperGroup):
 app = typer.Typer(
     cls=MakeByDefault,
     no_args_is_help=True,
-    help="Make a searchable collection: selftaught index RUN IMAGES --out INDEX. It holds vectors, paths, thumbnails "
-    "and the model, so that selftaught search INDEX QUERY needs nothing else.",
+    help="Make a searchable collection, and change it.\n\nselftaught index RUN IMAGES --out INDEX makes one. It holds "
+    "vectors, paths, thumbnails and the model, so that selftaught search INDEX QUERY needs nothing else.",
 )
-Index = Annotated[Path, typer.Argument(help="An index folder written by selftaught index.")]
+Index = Annotated[Path, typer.Argument(help="An index folder written by selftaught index.", metavar="INDEX")]
 
 
 @app.command(MAKE)
@@ -63,25 +63,33 @@ def add(index: Index, images: Images, device: Device = "auto", allow_skipped: Al
 
 @app.command()
 def remove(
-    index: Index, paths: Annotated[list[Path], typer.Argument(help="Images, or folders of them; files stay.")]
+    index: Index, paths: Annotated[list[Path], typer.Argument(help="Images, or folders of them.", metavar="PATH")]
 ) -> None:
-    """Take images out of the index."""
-    from selftaught.index import open_index, remove_images
+    """Take images out of the index.
 
-    opened = open_index(index, "cpu")
-    _tell(opened, remove_images(opened, paths))
+    Their files stay, and selftaught index sync adds them again: move them away first if you sync.
+    """
+    from selftaught.index import open_table, remove_images
+
+    table = open_table(index)
+    _tell(table, remove_images(table, paths))
+    if any(path.exists() for path in paths):
+        print("Their files are still there: selftaught index sync would add them again.")
 
 
 @app.command()
 def sync(
     index: Index,
     images: Annotated[
-        str | None, typer.Argument(help="The folder to follow. (default: each folder in the index)")
+        str | None, typer.Argument(help="The folder to follow. (default: each folder in the index)", metavar="IMAGES")
     ] = None,
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
-    """Add what is new in a folder, embed what has changed, and remove what is gone."""
+    """Make the index equal to a folder: add, embed again, remove.
+
+    Images that are gone are removed; those that were removed but are still in the folder come back.
+    """
     from selftaught.index import open_index, sync_images
 
     opened = open_index(index, device)
@@ -91,16 +99,22 @@ def sync(
 @app.command()
 def push(
     index: Index,
-    target: Annotated[str, typer.Argument(help="qdrant://HOST:6333/COLLECTION; the key is read from QDRANT_API_KEY.")],
+    target: Annotated[
+        str,
+        typer.Argument(help="qdrant://HOST:6333/COLLECTION; the key is read from QDRANT_API_KEY.", metavar="ADDRESS"),
+    ],
 ) -> None:
-    """Copy the index to a Qdrant server: its collection then holds exactly what the index holds."""
+    """Copy the index to a Qdrant server.
+
+    Its collection then holds exactly what the index holds.
+    """
     from selftaught.console import Reporter
     from selftaught.errors import printable
-    from selftaught.index import open_index, parse_target, push_index
+    from selftaught.index import open_table, parse_target, push_index
 
-    place, opened = parse_target(target), open_index(index, "cpu")
-    with Reporter().work("pushing images", len(opened)) as tell:
-        count = push_index(opened, place, tell)
+    place, table = parse_target(target), open_table(index)
+    with Reporter().work("pushing images", len(table)) as tell:
+        count = push_index(table, place, tell)
     print(f"{count} images are in the collection {printable(place.collection)} at {printable(place.url)}")
 
 

@@ -25,7 +25,8 @@ def evaluate(
     labeled: Annotated[
         str,
         typer.Argument(
-            help="Images in class folders; the folder's name is the label. Or a data set's test split: cub:ROOT."
+            help="Images in class folders; the folder's name is the label. Or a data set's test split: cub:ROOT.",
+            metavar="LABELED",
         ),
     ],
     json: Annotated[
@@ -47,7 +48,7 @@ def evaluate(
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
-    """Measure a model on labeled images: Recall@k, MAP@R, R-Precision."""
+    """Measure a model on labeled images. Recall@k, MAP@R, R-Precision."""
     from selftaught.cli.evaluate import evaluate as measure
 
     use = ModelUse(run, device, size, mirror, scales, whiten)
@@ -89,7 +90,7 @@ def search(
             help="An index written by selftaught index; or a run or a backbone's name, with --in.", metavar="INDEX|RUN"
         ),
     ],
-    queries: Annotated[list[Path], typer.Argument(help="Images to look for, or folders of them.", metavar="QUERY...")],
+    queries: Annotated[list[Path], typer.Argument(help="Images to look for, or folders of them.", metavar="QUERY")],
     within: Annotated[
         str | None,
         typer.Option("--in", help="Without an index: a folder of images, or a file written by selftaught embed."),
@@ -114,9 +115,9 @@ def search(
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
-    """Find the images nearest to some queries, and show them on a contact sheet.
+    """Find the images nearest to some queries. A contact sheet shows them.
 
-    "Closer than 97 % of neighbors" compares a distance with those between the collection's images and their own
+    "Closer than 97% of neighbors" compares a distance with those between the collection's images and their own
     ten nearest.
     """
     from selftaught.cli.search import Output
@@ -140,7 +141,8 @@ def export(
     images: Annotated[
         str | None,
         typer.Argument(
-            help="Images to whiten on, and to check the result with, for which 16 are used. (default: drawn ones)"
+            help="Images to whiten on, and to check the result with, for which 16 are used. (default: drawn ones)",
+            metavar="IMAGES",
         ),
     ] = None,
     onnx: Annotated[Path | None, typer.Option(help="Write an ONNX file, such as model.onnx.", metavar="FILE")] = None,
@@ -152,11 +154,15 @@ def export(
     mirror: Mirror = False,
     scales: Scales = None,
     whiten: Whiten = False,
+    allow_skipped: AllowSkipped = False,
 ) -> None:
-    """Write a model for other programs: uint8 images of any size in, vectors out, preprocessing inside."""
+    """Write a model as a file for other programs.
+
+    It takes uint8 images of any size and gives vectors; preprocessing is inside.
+    """
     from selftaught.cli.export import export_model
 
-    export_model(ModelUse(run, "cpu", size, mirror, scales, whiten), images, onnx, program)
+    export_model(ModelUse(run, "cpu", size, mirror, scales, whiten), images, onnx, program, allow_skipped)
 
 
 def dedup(
@@ -182,7 +188,10 @@ def dedup(
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
-    """Find copies: equal files, equal pixels, nearly the same. A page, a table; nothing is deleted or moved."""
+    """Find copies: equal files, equal pixels, nearly the same.
+
+    Writes a page and a table; nothing is deleted or moved.
+    """
     from selftaught.cli.dedup import dedup as find
 
     find(ModelUse(run, device, size, mirror, scales, whiten), images, out, threshold, script, allow_skipped)
@@ -209,7 +218,10 @@ def cluster(
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
-    """Group photos, without a given number of groups; name the groups on a page; find them again in new photos."""
+    """Group photos, without a given number of groups.
+
+    Groups are named on a page, and found again in new photos.
+    """
     from selftaught.cli.cluster import cluster as group
 
     use = ModelUse(run, device, size, mirror, scales, whiten)
@@ -222,7 +234,10 @@ def explore(
     ],
     images: Annotated[
         str | None,
-        typer.Argument(help="A folder of images, or tar shards. With an index: where its photos are, if they moved."),
+        typer.Argument(
+            help="A folder of images, or tar shards. With an index: where its photos are, if they moved.",
+            metavar="IMAGES",
+        ),
     ] = None,
     before: Annotated[
         bool,
@@ -239,7 +254,10 @@ def explore(
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
-    """Look around in a collection: a local page with a map of all photos, their neighbors, and selections."""
+    """Look around in a collection.
+
+    On a local page: a map of all photos, their neighbors, and selections.
+    """
     from selftaught.cli.explore import explore as show
 
     show(
@@ -269,7 +287,10 @@ def share(
     mirror: Mirror = False,
     scales: Scales = None,
 ) -> None:
-    """Write a model with its card to share, also for timm and other libraries, or put it on the model hub."""
+    """Share a model with its card: as a folder, or on the model hub.
+
+    Where its head allows, timm, transformers and sentence-transformers load it too.
+    """
     from selftaught.cli.share import share as write
 
     write(ModelUse(run, "cpu", size, mirror, scales), out, push, public, license)

@@ -57,6 +57,13 @@ def embed_folder(
     return images.without(skipped), vectors, skipped
 
 
+def leave_out_folders(images: ImageFolder) -> ImageFolder:
+    """The images without subfolders that cannot be read; prints which these are."""
+    skipped = [Skipped(file, "the folder cannot be read") for file in images.files if file.endswith("/")]
+    report_skipped(images, skipped, True, Reporter())
+    return images.without(skipped)
+
+
 def report_skipped(images: ImageFolder, skipped: Sequence[Skipped], allow: bool, reporter: Reporter) -> None:
     """Print which images were left out; raises an error if they are too many."""
     if skipped:

@@ -12,11 +12,13 @@ Run = Annotated[
         metavar="RUN|NAME",
     ),
 ]
-Images = Annotated[str, typer.Argument(help="A folder of images, with any subfolders, or tar shards.")]
+Images = Annotated[
+    str, typer.Argument(help="A folder of images, with any subfolders, or tar shards.", metavar="IMAGES")
+]
 Seed = Annotated[int, typer.Option(help="Equal seeds give equal results on a CPU.", min=0, max=2**63 - 1)]
 Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")]
 AllowSkipped = Annotated[
-    bool, typer.Option("--allow-skipped", help="Go on if over 5 % of the images, or whole folders, are unreadable.")
+    bool, typer.Option("--allow-skipped", help="Go on if over 5% of the images, or whole folders, are unreadable.")
 ]
 Size = Annotated[
     int | None,

@@ -6,7 +6,7 @@ from pathlib import Path
 from selftaught.console import Reporter, duration
 from selftaught.devices import choose_device
 from selftaught.errors import SelftaughtError, UsageError, printable
-from selftaught.files import lock_output
+from selftaught.files import lock_output, plain_path
 from selftaught.reproduce import (
     DATASETS,
     JSON,
@@ -64,7 +64,7 @@ def reproduce(
         return
     if not waiting and all(job.missing for job in jobs):
         raise SelftaughtError("nothing can be run: the plan says what is missing")
-    place.absolute().parent.mkdir(parents=True, exist_ok=True)
+    plain_path(place).parent.mkdir(parents=True, exist_ok=True)
     with lock_output(place):
         failed = run_jobs(request, jobs, estimator, reporter)
     cells = collect(request)

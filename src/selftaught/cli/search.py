@@ -1,7 +1,6 @@
 """selftaught search: the images nearest to some queries, in an index, a folder or a file of vectors."""
 
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from selftaught.console import Reporter
 from selftaught.data import open_image, open_images
 from selftaught.embedder import Embedder
 from selftaught.errors import ImageError, SelftaughtError, UsageError, printable
-from selftaught.files import to_csv, write_atomically
+from selftaught.files import plain_path, to_csv, write_atomically
 from selftaught.index import Hit, is_index, open_index, scale_of
 from selftaught.report import rate, search_sheet
 from selftaught.retrieval import nearest
@@ -154,12 +153,8 @@ def _without_queries(paths: Sequence[Path], vectors: Tensor, ask: Ask, k: int, s
             found[number] = [one for one in near if not _is_same_file(one.path, paths[number])][:k]
         rest = [number for number in rest if len(found[number]) < k] if count < size else []
         count = min(2 * count, size)
-    return [(_plain(path), [one._replace(path=_plain(one.path)) for one in found[i]]) for i, path in enumerate(paths)]
-
-
-def _plain(path: Path) -> Path:
-    """The one form in which paths are told, wherever they come from: absolute, without dots."""
-    return Path(os.path.abspath(path))  # noqa: PTH100, keeps links as they are
+    plain = [[one._replace(path=plain_path(one.path)) for one in found[number]] for number in range(len(paths))]
+    return list(zip(map(plain_path, paths), plain, strict=True))
 
 
 def _write(found: Found, output: Output) -> None:
@@ -223,4 +218,4 @@ def _is_same_file(path: Path, other: Path) -> bool:
     try:
         return path.samefile(other)
     except OSError:  # gone, or inside a shard
-        return path.absolute() == other.absolute()
+        return plain_path(path) == plain_path(other)

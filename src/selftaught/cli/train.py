@@ -25,7 +25,8 @@ def train(
         str | None,
         typer.Argument(
             help="A folder of images, with any subfolders; labels are not needed. "
-            "Or a data set of the paper, such as cub:/data/CUB_200_2011, or tar shards: 'shards/{000..127}.tar'."
+            "Or a data set of the paper, such as cub:/data/CUB_200_2011, or tar shards: 'shards/{000..127}.tar'.",
+            metavar="IMAGES",
         ),
     ] = None,
     labeled: Annotated[

@@ -10,7 +10,7 @@ from selftaught.data.images import EXTENSIONS, UNREAD
 from selftaught.data.labels import Level, folder_labels, read_labels, usual_level
 from selftaught.data.tar_index import TarIndex, plain_files
 from selftaught.errors import SelftaughtError, UsageError, printable
-from selftaught.files import to_csv
+from selftaught.files import plain_path, to_csv
 
 SKIPPED_LIMIT = 0.05
 RUN_FILES = {"settings.json", "checkpoint.pt"}
@@ -97,8 +97,7 @@ class ImageFolder:
     def labeled_by(self, file: str | os.PathLike[str]) -> "ImageFolder":
         """The same images with the labels of a CSV file, whose paths are absolute or relative to the folder."""
         table = read_labels(file)
-        root = os.path.abspath(self.root)  # noqa: PTH100, keeps links as they are
-        below = root.replace(os.sep, "/").rstrip("/") + "/"
+        below = plain_path(self.root).as_posix().rstrip("/") + "/"
         given = tuple(
             name if name.endswith("/") else table.get(name) or table.get(below + name, "") for name in self.files
         )
@@ -212,7 +211,7 @@ def join_folders(first: ImageFolder, second: ImageFolder) -> ImageFolder:
 
     An image that is in both appears once, with its label.
     """
-    roots = [os.path.abspath(images.root) for images in (first, second)]  # noqa: PTH100, keeps links as they are
+    roots = [str(plain_path(images.root)) for images in (first, second)]
     common = os.path.commonpath(roots)
     known, more = (_below(common, root, images) for root, images in zip(roots, (first, second), strict=True))
     seen = set(known.files)
@@ -227,7 +226,7 @@ def join_folders(first: ImageFolder, second: ImageFolder) -> ImageFolder:
 
 
 def check_skipped(folder: ImageFolder, skipped: Sequence[Skipped], *, allow: bool) -> None:
-    """Raise an error if no image is left, or if more than 5 % of the images are unreadable and ``allow`` is false."""
+    """Raise an error if no image is left, or if more than 5% of the images are unreadable and ``allow`` is false."""
     if len(skipped) == len(folder):
         raise SelftaughtError(
             f"none of the images in {printable(folder.root)} ({len(folder):,}) can be read: {_first(skipped)}"

@@ -15,6 +15,7 @@ from selftaught.data.labels import Level, folder_labels, usual_level
 from selftaught.data.tar import members
 from selftaught.data.tar_index import TarIndex
 from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.files import plain_path
 
 ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 BRACES = re.compile(r"\{(?:(\d+)\.\.(\d+)|([^{}]*,[^{}]*))\}")
@@ -149,7 +150,7 @@ def _archives(pattern: str) -> list[str]:
 def _common(archives: Sequence[str]) -> str:
     parents = {os.path.dirname(archive) for archive in archives}  # noqa: PTH120
     if len(parents) > 1:
-        parents = {os.path.abspath(parent) for parent in parents}  # noqa: PTH100, keeps links as they are
+        parents = {str(plain_path(parent)) for parent in parents}
     return os.path.commonpath(parents)
 
 

@@ -13,6 +13,7 @@ from selftaught.data.folder import ImageFolder, find_images
 from selftaught.data.labels import check_level
 from selftaught.data.shards import are_shards, expand, find_in_shards
 from selftaught.errors import UsageError, unknown
+from selftaught.files import plain_path
 
 WORD = re.compile(r"[A-Za-z][\w-]+")
 """The form of a benchmark's name; a drive letter does not match it."""
@@ -71,8 +72,7 @@ def absolute(source: str | os.PathLike[str]) -> str:
         # Braces may hold slashes and dots that must not be resolved.
         started = all(os.path.isabs(name) for name in expand(parts.root))  # noqa: PTH117
         return parts.root if started else os.path.join(Path.cwd(), parts.root)  # noqa: PTH118
-    root = os.path.abspath(parts.root)  # noqa: PTH100, keeps links as they are
-    return ":".join(part for part in (parts.name, root, parts.split) if part is not None)
+    return ":".join(part for part in (parts.name, str(plain_path(parts.root)), parts.split) if part is not None)
 
 
 def parse(source: str | os.PathLike[str]) -> Source:

@@ -25,6 +25,7 @@ from selftaught.explore.exhibit import Exhibit
 from selftaught.explore.guard import App, guard
 from selftaught.explore.links import write_links
 from selftaught.explore.maps import Maps
+from selftaught.files import plain_path
 from selftaught.index import Scale, scale_of
 from selftaught.report import EARLY, LATE
 from selftaught.retrieval import nearest
@@ -111,7 +112,7 @@ def make_app(exhibit: Exhibit, maps: Maps, token: str, selections: Path) -> App:
         except (ValueError, KeyError, TypeError, RecursionError):
             raise HTTPException(400, "a selection is a name and numbers of photos") from None
         place = await run_in_threadpool(write_links, exhibit, numbers, selections, name)
-        return JSONResponse({"folder": str(place.absolute())})
+        return JSONResponse({"folder": str(plain_path(place))})
 
     routes = [
         *(Route(f"/{name}", _asset(name or "page.html", kind)) for name, kind in ASSETS.items()),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.explore.exhibit import Exhibit
+from selftaught.files import plain_path
 
 NAME = re.compile(r"[\w][\w .-]{0,63}")
 
@@ -21,7 +22,7 @@ def write_links(exhibit: Exhibit, numbers: Sequence[int], folder: Path, name: st
         place.mkdir()
         for rank, number in enumerate(numbers, 1):
             base = os.path.basename(exhibit.names[number])  # noqa: PTH119
-            os.symlink(os.path.abspath(exhibit.paths[number]), place / f"{rank:05d} {base}")  # noqa: PTH100, PTH211
+            (place / f"{rank:05d} {base}").symlink_to(plain_path(exhibit.paths[number]))
     except FileExistsError:
         raise UsageError(f"there is a folder {printable(place)} already: choose another name") from None
     except OSError as error:

@@ -1,7 +1,7 @@
 """A searchable collection of images: vectors, paths and thumbnails in an embedded database, with the model inside."""
 
 from selftaught.index.changes import Change, add_images, remove_images, sync_images
-from selftaught.index.collection import MODEL, Hit, Index, is_index, locate, make_index, open_index
+from selftaught.index.collection import MODEL, Hit, Index, is_index, locate, make_index, open_index, open_table
 from selftaught.index.qdrant import parse_target, push_index
 from selftaught.index.scale import Scale, scale_of
 from selftaught.index.table import as_path
@@ -19,6 +19,7 @@ __all__ = [
     "locate",
     "make_index",
     "open_index",
+    "open_table",
     "parse_target",
     "push_index",
     "remove_images",

@@ -15,10 +15,10 @@ from selftaught.data import ImageFolder, Skipped, check_skipped, open_images, st
 from selftaught.devices import available_cores
 from selftaught.encoding import Failures
 from selftaught.errors import UsageError, counted, printable
-from selftaught.files import lock_folder
+from selftaught.files import lock_folder, plain_path
 from selftaught.index.collection import Index
 from selftaught.index.scale import write_scale
-from selftaught.index.table import Row, as_path, is_below, spaced
+from selftaught.index.table import Row, Table, as_path, is_below, spaced
 from selftaught.index.thumbnails import thumbnail
 
 SAVE_INTERVAL = 5.0
@@ -42,7 +42,7 @@ def add_images(
     images, reporter = open_images(source, "all", allow_skipped=allow_skipped), Reporter(quiet)
     with lock_folder(index.folder):
         index.table.refresh()
-        return _finish(index, _add(index, images, allow_skipped, reporter), reporter)
+        return _finish(index.table, _add(index, images, allow_skipped, reporter), reporter)
 
 
 def sync_images(
@@ -66,28 +66,27 @@ def sync_images(
     with lock_folder(index.folder):
         index.table.refresh()
         for images in folders:
-            root = os.path.abspath(images.root)  # noqa: PTH100, keeps links as they are
-            here = set(_paths(images))
+            root, here = str(plain_path(images.root)), set(_paths(images))
             gone = [path for path in index.table.paths() if is_below(path, root) and path not in here]
             index.table.remove(gone)
             change = _add(index, images, allow_skipped, reporter)
             removed = total.removed + len(gone) + change.removed
             total = Change(total.written + change.written, removed, total.skipped + change.skipped)
-        return _finish(index, total, reporter)
+        return _finish(index.table, total, reporter)
 
 
-def remove_images(index: Index, paths: Iterable[str | os.PathLike[str]], *, quiet: bool = False) -> Change:
-    """Take images, and all images below folders, out of the index; their files stay."""
-    asked = [os.path.abspath(path) for path in paths]  # noqa: PTH100
-    with lock_folder(index.folder):
-        index.table.refresh()
-        known = index.table.paths()
+def remove_images(table: Table, paths: Iterable[str | os.PathLike[str]], *, quiet: bool = False) -> Change:
+    """Take images, and all images below folders, out of an index; their files stay, and no model is needed."""
+    asked = [str(plain_path(path)) for path in paths]
+    with lock_folder(table.folder):
+        table.refresh()
+        known = table.paths()
         for path in asked:
             if not any(is_below(one, path) for one in known):
-                raise UsageError(f"{printable(path)} is not in the index {printable(index.folder)}: nothing is removed")
+                raise UsageError(f"{printable(path)} is not in the index {printable(table.folder)}: nothing is removed")
         gone = [one for one in known if any(is_below(one, path) for path in asked)]
-        index.table.remove(gone)
-        return _finish(index, Change(removed=len(gone)), Reporter(quiet))
+        table.remove(gone)
+        return _finish(table, Change(removed=len(gone)), Reporter(quiet))
 
 
 def _add(index: Index, images: ImageFolder, allow_skipped: bool, reporter: Reporter) -> Change:
@@ -100,7 +99,7 @@ def _add(index: Index, images: ImageFolder, allow_skipped: bool, reporter: Repor
         count = f"{len(images) - len(new)} of {counted(len(images), 'image')} in {printable(images.root)}"
         reporter.say(f"in the index already: {count}")
     skipped: list[Skipped] = []
-    root = os.path.abspath(images.root)  # noqa: PTH100
+    root = str(plain_path(images.root))
     with (
         reporter.work("indexing images", len(images), len(images) - len(new)) as tell,
         closing(_Writer(index)) as writer,
@@ -149,21 +148,21 @@ class _Writer:
         self._pool.shutdown(cancel_futures=True)
 
 
-def _finish(index: Index, change: Change, reporter: Reporter) -> Change:
+def _finish(table: Table, change: Change, reporter: Reporter) -> Change:
     """Tidy a changed index, write its scale of distances, and print the recall of an approximate search."""
     if change.written or change.removed:
-        built = index.table.tidy()
-        write_scale(index.table)
-        if index.table.is_approximate:
+        built = table.tidy()
+        write_scale(table)
+        if table.is_approximate:
             did = "built" if built else "extended"
-            reporter.say(f"an IVF_RQ index was {did}: it finds {measure_recall(index):.1%} of the {RECALL_AT} nearest")
+            reporter.say(f"an IVF_RQ index was {did}: it finds {measure_recall(table):.1%} of the {RECALL_AT} nearest")
     return change
 
 
-def measure_recall(index: Index) -> float:
+def measure_recall(table: Table) -> float:
     """The fraction of the true 10 nearest that the approximate search finds, over evenly spaced images."""
-    _, vectors = index.table.take_vectors(spaced(len(index), RECALL_SAMPLE))
-    exact, found = (index.table.nearest(vectors, RECALL_AT, exact=exact) for exact in (True, False))
+    _, vectors = table.take_vectors(spaced(len(table), RECALL_SAMPLE))
+    exact, found = (table.nearest(vectors, RECALL_AT, exact=exact) for exact in (True, False))
     pairs = zip(exact, found, strict=True)
     hits = [len({row[0] for row in true} & {row[0] for row in near}) / len(true) for true, near in pairs]
     return sum(hits) / len(hits)
@@ -171,5 +170,5 @@ def measure_recall(index: Index) -> float:
 
 def _paths(images: ImageFolder) -> list[str]:
     """The absolute path of each image."""
-    root = os.path.abspath(images.root)  # noqa: PTH100, keeps links as they are
+    root = plain_path(images.root)
     return [os.path.join(root, file) for file in images.files]  # noqa: PTH118, a Path per image costs too much

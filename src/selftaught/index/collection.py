@@ -104,19 +104,25 @@ def open_index(folder: str | os.PathLike[str], device: str = "auto", *, embedder
     Args:
         embedder: that model, if it is loaded already or has a backbone of your own.
     """
+    table = open_table(folder)
+    if embedder is None:
+        if not (table.folder / MODEL / DESCRIPTION).is_file():
+            where = printable(table.folder)
+            raise UsageError(f"the index {where} is not finished: give the command that makes it once more")
+        embedder = Embedder.load(table.folder / MODEL, device)
+    opened = Index(table, embedder)
+    opened.check_model(embedder)
+    return opened
+
+
+def open_table(folder: str | os.PathLike[str]) -> Table:
+    """The vectors, paths and thumbnails of an index, without its model."""
     place = Path(folder)
     if not exists(place):
         raise UsageError(
             f"there is no index in {printable(place)}: make one with selftaught index RUN IMAGES --out INDEX"
         )
-    table = read(place)
-    if embedder is None:
-        if not (place / MODEL / DESCRIPTION).is_file():
-            raise UsageError(f"the index {printable(place)} is not finished: give the command that makes it once more")
-        embedder = Embedder.load(place / MODEL, device)
-    opened = Index(table, embedder)
-    opened.check_model(embedder)
-    return opened
+    return read(place)
 
 
 def make_index(folder: str | os.PathLike[str], embedder: Embedder) -> Index:

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from selftaught.errors import SelftaughtError, UsageError, one_line, printable
-from selftaught.index.collection import Index
+from selftaught.index.table import Table
 
 KEY = "QDRANT_API_KEY"
 SCHEMES = {"qdrant": "http", "qdrants": "https"}
@@ -40,14 +40,14 @@ def parse_target(text: str) -> Target:
     return Target(f"{SCHEMES[parts.scheme]}://{f'[{host}]' if ':' in host else host}:{port}", name)
 
 
-def push_index(index: Index, target: Target, advance: Callable[[int], None] = lambda _: None) -> int:
+def push_index(table: Table, target: Target, advance: Callable[[int], None] = lambda _: None) -> int:
     """Make a collection hold exactly what the index holds; returns the number of images.
 
     Each point has the image's path, its folder and the model's identity; a key is taken from QDRANT_API_KEY.
     """
     client = connect(target.url)
     try:
-        return _push(client, index, target.collection, advance)
+        return _push(client, table, target.collection, advance)
     except SelftaughtError:
         raise
     except Exception as error:  # errors of transport, server and client share no class
@@ -65,23 +65,23 @@ def connect(url: str) -> Any:
     return QdrantClient(url=url, api_key=os.environ.get(KEY), timeout=60, check_compatibility=False)
 
 
-def _push(client: Any, index: Index, collection: str, advance: Callable[[int], None]) -> int:
+def _push(client: Any, table: Table, collection: str, advance: Callable[[int], None]) -> int:
     from qdrant_client import models
 
-    about = index.table.about
+    about = table.about
     if not client.collection_exists(collection):
         size = models.VectorParams(size=about.dim, distance=models.Distance.EUCLID)
         client.create_collection(collection, vectors_config=size)
     some, _ = client.scroll(collection, limit=1, with_payload=True)
     if some and (some[0].payload or {}).get("model") != about.model:
         raise UsageError(f"the collection {printable(collection)} holds other vectors: give another name")
-    version = index.table.version
+    version = table.version
 
     def points() -> Iterator[Any]:
-        count = len(index)
+        count = len(table)
         for start in range(0, count, BATCH):
             part = range(start, min(start + BATCH, count))
-            found = index.table.take(part, "path", "root", "vector").to_pydict()
+            found = table.take(part, "path", "root", "vector").to_pydict()
             for path, root, vector in zip(found["path"], found["root"], found["vector"], strict=True):
                 payload = {"path": path, "root": root, "model": about.model, "version": version}
                 yield models.PointStruct(id=str(uuid.uuid5(uuid.NAMESPACE_URL, path)), vector=vector, payload=payload)
@@ -90,4 +90,4 @@ def _push(client: Any, index: Index, collection: str, advance: Callable[[int], N
     client.upload_points(collection, points(), batch_size=BATCH, wait=True)
     now = models.FieldCondition(key="version", match=models.MatchValue(value=version))
     client.delete(collection, points_selector=models.Filter(must_not=[now]), wait=True)
-    return len(index)
+    return len(table)

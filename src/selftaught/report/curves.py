@@ -153,7 +153,7 @@ def style_axes(axes: Axes, percent: bool) -> None:
     """Give axes a quiet frame and grid; ``percent``: the vertical axis is in percent."""
     axes.yaxis.set_major_locator(MaxNLocator(5))
     if percent:
-        axes.yaxis.set_major_formatter("{x:g} %")
+        axes.yaxis.set_major_formatter("{x:g}%")
     axes.tick_params(labelsize=8, color=FAINT, labelcolor=INK)
     axes.grid(color="#eaeef2")
     axes.set_axisbelow(True)
@@ -174,5 +174,5 @@ def _label(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
 
 def _number(value: float, percent: bool) -> str:
     if percent:
-        return f"{value:.1f} %"
+        return f"{value:.1f}%"
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -67,7 +67,7 @@ def write_page(
     Example:
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
-        ...     scores = Section("Scores", "On held-out classes.", table=[["Recall@1", "MAP@R"], ["64.6 %", "29.8 %"]])
+        ...     scores = Section("Scores", "On held-out classes.", table=[["Recall@1", "MAP@R"], ["64.6%", "29.8%"]])
         ...     write_page(Path(folder, "report.html"), "Birds", "What 40 epochs taught.", [scores])
     """
     allowed = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"

@@ -30,10 +30,10 @@ def rate(closer_than: float | None) -> str:
 
     Example:
         >>> rate(0.974)
-        'closer than 97 % of neighbors'
+        'closer than 97% of neighbors'
     """
-    # At most 99: 100 % would be a claim about all.
-    return "" if closer_than is None else f"closer than {min(99, int(100 * closer_than))} % of neighbors"
+    # At most 99: 100% would be a claim about all.
+    return "" if closer_than is None else f"closer than {min(99, int(100 * closer_than))}% of neighbors"
 
 
 def _block(query: Path, neighbors: Sequence[Neighbor]) -> Image.Image:

@@ -10,6 +10,7 @@ import timm
 
 from selftaught.data import benchmark_of, check_benchmark, find_benchmark, open_images
 from selftaught.errors import UsageError, printable
+from selftaught.files import plain_path
 from selftaught.learners import METHODS
 from selftaught.networks import ENSEMBLE, OFFLINE_BACKBONE, PUBLISHED, weights_at_hand
 from selftaught.reproduce.quick import EMBEDDED
@@ -124,7 +125,7 @@ def _weights_file(name: str, kinds: tuple[str, ...], data: Path) -> str:
     for kind in kinds:
         file = data / "weights" / f"{name}.{kind}"
         if file.is_file():
-            return str(file.absolute())
+            return str(plain_path(file))
     others = " or ".join(f".{kind}" for kind in kinds[1:])
     raise UsageError(
         f"there is no weights file {printable(data / 'weights' / name)}.{kinds[0]} (or {others}): "

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from selftaught.errors import SelftaughtError, UsageError, printable
-from selftaught.files import new_folder, write_atomically
+from selftaught.files import new_folder, plain_path, write_atomically
 from selftaught.learners import METHODS
 from selftaught.recipes import Settings
 from selftaught.reproduce.protocol import settings_on
@@ -84,7 +84,7 @@ def _options(request: Request) -> dict[str, Any]:
         "quick": request.quick is not None,
         "epochs": request.epochs,
         "backbone": request.backbone,
-        "data": None if request.quick is not None else str(request.data.absolute()),
+        "data": None if request.quick is not None else str(plain_path(request.data)),
     }
 
 

@@ -23,8 +23,8 @@ _ENDS = {"stml": (0, "STML", {"method": "stml"}), "ms": (100, *_KINDS["ms"][:2])
 
 
 def _row(kind: str, percent: int, label: str, settings: dict[str, Any], uses: Uses) -> Row:
-    name, group = f"{kind}-{percent}", f"{percent} % of the classes with labels"
-    return Row(name, f"{label}, {percent} %", "", group, {}, settings, uses=uses, share=percent)
+    name, group = f"{kind}-{percent}", f"{percent}% of the classes with labels"
+    return Row(name, f"{label}, {percent}%", "", group, {}, settings, uses=uses, share=percent)
 
 
 SHARES = Table(
@@ -57,7 +57,7 @@ def write_shares(cells: Cells, dataset: str, out: Path) -> None:
             axes.fill_between(xs, low, high, color=color, alpha=0.15, linewidth=0)
     axes.set_title(SHARES.title, loc="left", fontsize=10, fontweight="bold", color=INK, pad=9)
     axes.set_xticks((0, *PERCENT, 100))
-    axes.xaxis.set_major_formatter("{x:g} %")
+    axes.xaxis.set_major_formatter("{x:g}%")
     style_axes(axes, percent=True)
     if axes.lines:
         axes.legend(frameon=False, fontsize=8, labelcolor=INK, loc="lower right")

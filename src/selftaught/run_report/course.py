@@ -161,9 +161,9 @@ def _list(record: RunRecord) -> tuple[ImageFolder | None, ImageFolder | None]:
 
 def _cell(course: Course, name: str, value: float) -> str:
     if name == "found_again":
-        return f"{value:.2%}".replace("%", " %")
+        return f"{value:.2%}"
     noise = f" ± {200 * chance(value, course.queries):.1f}" if course.queries else ""
-    return f"{100 * value:.1f}{noise} %"
+    return f"{100 * value:.1f}{noise}%"
 
 
 def _rows(file: Path) -> list[dict[str, float]]:

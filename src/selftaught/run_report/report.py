@@ -13,6 +13,7 @@ from selftaught.data import find_same_bytes, open_image
 from selftaught.duplicates import distances_of_known_copies, find_copies
 from selftaught.embedder import Embedder
 from selftaught.errors import ImageError, printable
+from selftaught.files import plain_path
 from selftaught.report import (
     COMPARISON_STYLE,
     EARLY,
@@ -101,7 +102,7 @@ def write_run_report(
         Section("What to type next", "", html=_commands(course, images)),
     ]
     shown = [section for section in sections if section.text or section.table or section.html]
-    title = f"What {printable(run.absolute().name)} has learned"
+    title = f"What {printable(plain_path(run).name)} has learned"
     target = out or run / REPORT
     write_page(target, title, judge(course), shown, style=GALLERY_STYLE + COMPARISON_STYLE + STYLE)
     return target
@@ -207,7 +208,7 @@ def _copies(course: Course, looks: Looks, reporter: Reporter) -> Section:
 
 def _commands(course: Course, images: str | None) -> str:
     """Commands that use the model, with the paths of this run."""
-    run = course.run.absolute()
+    run = plain_path(course.run)
     photos = images or course.record.images or course.record.unlabeled or "PHOTOS"
     query = course.training.path(0) if course.training is not None and images is None else "QUERY.jpg"
     beside, before = run.with_name, ["--before"] if course.record.pretrained else []

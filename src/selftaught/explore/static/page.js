@@ -62,7 +62,7 @@ async function watch() {
   for (let last = []; ;) {
     const { steps, of } = await (await ask("api/state")).json();
     const done = Math.floor((100 * steps.reduce((a, b) => a + b)) / (of * steps.length));
-    progress = done < 100 ? `The map is getting better: ${done} %` : "";
+    progress = done < 100 ? `The map is getting better: ${done}%` : "";
     for (let n = 0; n < steps.length; n++) {
       if (steps[n] === last[n] || !places[n]) continue;
       await loadMap(n);

@@ -52,7 +52,7 @@ function tiles(list) {
   for (const { photo, distance, closer_than: closer } of list) {
     const name = shelf.names[photo], button = make("button", "", { type: "button", title: name });
     button.append(make("img", "", { src: "thumbnail/" + photo, alt: name, loading: "lazy" }));
-    const rating = closer === null ? "" : ` · closer than ${Math.min(99, Math.floor(100 * closer))} %`;
+    const rating = closer === null ? "" : ` · closer than ${Math.min(99, Math.floor(100 * closer))}%`;
     button.append(distance === undefined ? name.split("/").pop() : distance.toFixed(3) + rating);
     button.onclick = () => openPhoto(photo);
     grid.append(button);

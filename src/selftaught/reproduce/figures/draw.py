@@ -65,7 +65,7 @@ def draw_figures(
         images: labeled images; the figures show how the networks see them.
         out: the folder to write into; files of the same names are replaced.
         seed: the seed of the batches and the random views.
-        allow_skipped: go on if over 5 % of the images are unreadable.
+        allow_skipped: go on if over 5% of the images are unreadable.
 
     Returns:
         The files written, and a sentence for each figure that is left out.
