@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from several import shrink_inputs
 from torch import nn
 
 from selftaught import Embedder, train
@@ -29,6 +30,8 @@ OWN_INPUTS = Preprocessing(size=32, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25)
 """The inputs of :func:`own_backbone`."""
 
 Call = Callable[..., tuple[int, str, str]]
+
+shrink_inputs()
 
 
 SLOW = tuple(f"test_{name}.py" for name in ("processes", "compile", "parallel", "commands", "export", "train"))

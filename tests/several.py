@@ -9,11 +9,14 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import distributed as dist
+
+from selftaught.networks import backbones
 
 START = multiprocessing.get_context("forkserver")
 START.set_forkserver_preload(
@@ -21,6 +24,12 @@ START.set_forkserver_preload(
 )
 PATIENCE = 600.0
 """Seconds that another process may take: as many as only one takes that hangs, however busy the machine is."""
+
+
+def shrink_inputs() -> None:
+    """Have the small network see 32×32 pixels from now on, which takes a quarter of the time."""
+    small = replace(backbones.SMALL_PREPROCESSING, size=32, resize=0, use_size=0)
+    vars(backbones)["SMALL_PREPROCESSING"] = small
 
 
 @contextmanager
@@ -101,6 +110,7 @@ def _finish(processes: list[Any]) -> list[int]:
 def _begin(function: Callable[..., Any], *arguments: Any) -> None:
     """Processes that this one starts are started as usual, not from a server of their own, which would outlive them."""
     multiprocessing.set_start_method(None, force=True)
+    shrink_inputs()
     function(*arguments)
 
 

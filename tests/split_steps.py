@@ -60,7 +60,7 @@ def _trained(method: str, batch: int, changes: dict[str, Any]) -> tuple[dict[str
     options = {name: value for name, value in options.items() if name in changes or has_setting(method, name)}
     chosen = make_settings(method=method, **options)
     inner = build_backbone("small_abe", "none").module if METHODS[method].ensemble else None
-    encoder = Encoder(Exact(inner), Preprocessing(size=32), bool(chosen.freeze_batch_norm))
+    encoder = Encoder(Exact(inner), Preprocessing(size=16), bool(chosen.freeze_batch_norm))
     classes = torch.arange(IMAGES) % 4 if METHODS[method].labeled else None
     if method == "slade" and classes is not None:
         classes[IMAGES // 2 :] = -1
@@ -92,8 +92,8 @@ def _trained(method: str, batch: int, changes: dict[str, Any]) -> tuple[dict[str
 
 
 def drawn(ids: Tensor, step: int) -> tuple[Tensor, Tensor]:
-    """Two views of some images, batch×2×3×32×32, and which images they are. Every image has its own color."""
+    """Two views of some images, batch×2×3×16×16, and which images they are. Every image has its own color."""
     generator = torch.Generator().manual_seed(step)
     colors = torch.randint(0, 200, (IMAGES, 1, 3, 1, 1), generator=torch.Generator().manual_seed(99))
-    noise = torch.randint(0, 56, (len(ids), 2, 3, 32, 32), generator=generator)
+    noise = torch.randint(0, 56, (len(ids), 2, 3, 16, 16), generator=generator)
     return (colors[ids] + noise).to(torch.uint8), ids

@@ -184,7 +184,7 @@ def test_sizes_that_cannot_be_used_are_refused(embedder: Embedder) -> None:
     fixed = Embedder(embedder.network, embedder.description | {"preprocessing": p})
     others: list[dict[str, Any]] = [{"size": 99}, {"scales": 2}]
     for choice in others:
-        with pytest.raises(UsageError, match="takes images of 64 pixels only"):
+        with pytest.raises(UsageError, match="takes images of 32 pixels only"):
             fixed.seeing(**choice)
 
 

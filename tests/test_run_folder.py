@@ -132,8 +132,8 @@ def test_a_record_holds_each_setting_once_and_comes_back_as_it_was(run: Path, tm
     assert saved["reasons"].keys() >= saved["asked"].keys()
     assert not saved["settings"].keys() & saved.keys() - {"eval"}
     record = read_record(run)
-    assert (record.requested.cache_side, record.settings and record.settings.cache_side) == (None, 96)
-    assert {choice.name: choice.value for choice in record.choices}["crop"] == 64
+    assert (record.requested.cache_side, record.settings and record.settings.cache_side) == (None, 48)
+    assert {choice.name: choice.value for choice in record.choices}["crop"] == 32
     for one in (record, replace(record, settings=None, preprocessing=None, choices=(), backbone=None, pretrained=None)):
         write_record(tmp_path, one)
         assert read_record(tmp_path) == one

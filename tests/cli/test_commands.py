@@ -199,10 +199,10 @@ def test_the_plain_backbone_is_measured_beside_a_model_made_of_it(call: Call, ph
     paths = [str(path) for path in sorted(photos.rglob("*.jpg"))]
     Embedder.load(name, "cpu", size=64).whiten(paths).save(tmp_path / "model")
     words = ["evaluate", tmp_path / "model", photos, "--device", "cpu"]
-    code, table, _ = call(*words)
+    code, table, _ = call(*words, "--json", tmp_path / "scores.json")
     assert code == 0
     assert "plain backbone" in table
-    both = json.loads(call(*words, "--json", "-")[1])
+    both = json.loads((tmp_path / "scores.json").read_text())
     alone = json.loads(call("evaluate", name, photos, "--device", "cpu", "--size", 64, "--json", "-")[1])
     assert "plain_backbone" not in alone
     assert both["plain_backbone"] == {column: alone[column] for column in both["plain_backbone"]}
@@ -282,7 +282,7 @@ def test_a_notebooks_backend_and_an_ascii_terminal_break_nothing(run: Path, tmp_
     assert "\\xf6.png" in done.stdout
 
 
-@pytest.mark.parametrize("module", ["typer", "selftaught.cli.commands", "torch", "numpy", "PIL.Image", "timm"])
+@pytest.mark.parametrize("module", ["typer", "selftaught.cli.commands", "torch", "numpy", "timm"])
 def test_ctrl_c_while_modules_are_imported_is_one_line(module: str, run: Path, photos: Path) -> None:
     program = f"""
 import signal, sys

@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from several import PATIENCE
+from several import PATIENCE, apart, run_command, wait_until
 
 from conftest import TINY, Call
 from selftaught import train
@@ -25,15 +24,15 @@ pytest.importorskip("openTSNE")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
-def test_it_answers_a_hundred_at_once_on_this_machine_only_and_ends_well(run: Path, photos: Path) -> None:
-    words = [sys.executable, "-m", "selftaught", "explore", str(run), str(photos), "--before"]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        found = re.fullmatch(r"24 photos to explore: (http://127\.0\.0\.1:\d+)/([\w-]{22})/\n", line)
-        assert found, line
-        place, token = found.groups()
+def test_it_answers_a_hundred_at_once_on_this_machine_only_and_ends_well(
+    run: Path, photos: Path, tmp_path: Path
+) -> None:
+    address = re.compile(r"24 photos to explore: (http://127\.0\.0\.1:\d+)/([\w-]{22})/\n")
+    log = tmp_path / "log"
+    log.touch()
+    with apart(run_command, log, "explore", run, photos, "--before") as process:
+        wait_until(lambda: address.search(log.read_text()) is not None, process.is_alive)
+        place, token = address.findall(log.read_text())[0]
 
         def get(path: str) -> int:
             try:
@@ -47,9 +46,9 @@ def test_it_answers_a_hundred_at_once_on_this_machine_only_and_ends_well(run: Pa
             codes = list(pool.map(get, [f"/{token}{paths[number % 7]}" for number in range(100)]))
         assert codes == [404 if number % 7 == 6 else 200 for number in range(100)]
         assert get("/") == get("/photo/3") == get(f"/{token}x/photo/3") == 403
-    finally:
-        process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE) == 0
+        os.kill(process.pid, signal.SIGINT)
+        process.join(PATIENCE)
+        assert process.exitcode == 0
 
 
 def test_every_stage_of_training_is_a_version_of_its_own(photos: Path, tmp_path: Path) -> None:

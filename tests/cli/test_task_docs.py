@@ -11,7 +11,7 @@ from conftest import Call, draw_photos
 
 DOCS = Path(__file__).parents[2] / "docs"
 QUICK = ["--backbone", "small", "--epochs", "1", "--batch-size", "8", "--neighbors", "2", "--dim", "8"]
-QUICK += ["--set", "workers=0"]
+QUICK += ["--set", "workers=0", "--no-report"]
 
 
 @pytest.mark.parametrize("page", ["train.md", "evaluate.md", "many-machines.md"])

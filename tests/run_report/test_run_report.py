@@ -83,7 +83,9 @@ def test_of_many_photos_some_are_looked_at_and_the_page_says_so(copy: Path, monk
 
 
 def test_copies_are_found_and_unreadable_photos_are_left_out(copy: Path, photos: Path, tmp_path: Path) -> None:
-    shutil.copytree(photos / "class 1", tmp_path / "others")
+    (tmp_path / "others").mkdir()
+    for number in range(4):
+        shutil.copy(photos / f"class {number}" / "0.jpg", tmp_path / "others" / f"{number}.jpg")
     shutil.copy(tmp_path / "others" / "0.jpg", tmp_path / "others" / "again.jpg")
     (tmp_path / "others" / "bad.jpg").write_bytes(b"no image")
     page = write_run_report(copy, str(tmp_path / "others"), out=tmp_path / "page.html", reporter=QUIET)

@@ -24,6 +24,7 @@ from selftaught.training.processes import join_processes
 
 OPTIONS: dict[str, Any] = {"backbone": "small", "dim": 8, "batch_size": 9, "neighbors": 3, "schedule": "constant"}
 OPTIONS |= {"workers": 0, "compile": False, "precision": "32-true"}
+SET = [word for name, value in OPTIONS.items() for word in ("--set", f"{name}={value}")]
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes in /proc")
 
 
@@ -32,11 +33,6 @@ def torchrun(*arguments: object) -> "subprocess.Popen[str]":
     command = [*launcher, "-m", "selftaught", *map(str, arguments)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
-
-
-def started(photos: Path, run: Path, epochs: int, *more: object) -> "subprocess.Popen[str]":
-    options = [part for name, value in OPTIONS.items() for part in ("--set", f"{name}={value}")]
-    return torchrun("train", photos, "--out", run, "--epochs", epochs, *options, *more)
 
 
 def metrics(run: Path) -> list[dict[str, float]]:
@@ -63,10 +59,10 @@ def assert_alike(ones: list[dict[str, float]], others: list[dict[str, float]]) -
 
 def test_two_processes_measure_what_one_measures(photos: Path, tmp_path: Path) -> None:
     train(photos, out=tmp_path / "one", epochs=2, eval=photos, quiet=True, **OPTIONS)
-    process = started(photos, tmp_path / "two", 2, "--eval", photos)
-    _, error = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, error
-    assert error.count("epoch 2/2") == 1, "one process speaks"
+    words = ["train", photos, "--out", tmp_path / "two", "--epochs", 2, *SET, "--eval", photos]
+    codes, logs = run_launched(2, tmp_path / "logs", *words)
+    assert codes == [0, 0], logs
+    assert "".join(logs).count("epoch 2/2") == 1, "one process speaks"
     assert_alike(metrics(tmp_path / "one"), metrics(tmp_path / "two"))
     one, two = ({path.name for path in (tmp_path / name).iterdir()} for name in ("one", "two"))
     assert two == one | {"report.html"}, "the command makes a page"
@@ -76,7 +72,7 @@ def test_stopped_or_killed_in_one_process_all_end_and_any_number_of_processes_ca
     photos: Path, tmp_path: Path
 ) -> None:
     run, copy = tmp_path / "run", tmp_path / "copy"
-    process = started(photos, run, 5000)
+    process = torchrun("train", photos, "--out", run, "--epochs", 5000, *SET)
     wait_until(lambda: bool(metrics(run)), lambda: process.poll() is None)
     os.kill(process_of(1, process.pid), signal.SIGTERM)
     _, error = process.communicate(timeout=PATIENCE)

@@ -123,9 +123,9 @@ def test_a_model_of_ones_own_module_is_started_from_with_that_module(photos: Pat
 def test_resuming_says_when_images_came_or_went(tmp_path: Path, call: Call) -> None:
     photos = draw_photos(tmp_path / "photos", classes=3, photos=4)
     train(photos, out=tmp_path / "run", epochs=1, **(TINY | {"quiet": True}))
-    assert "without which the run goes on" not in call("train", "--resume", tmp_path / "run")[2]
+    assert "without which the run goes on" not in call("train", "--resume", tmp_path / "run", "--no-report")[2]
     shutil.copy(photos / "class 0" / "1.jpg", photos / "class 0" / "new.jpg")
-    code, _, told = call("train", "--resume", tmp_path / "run")
+    code, _, told = call("train", "--resume", tmp_path / "run", "--no-report")
     assert code == 0
     assert "1 new image in" in told
     assert f"selftaught train PHOTOS --out NEW --from {tmp_path / 'run'}" in told
@@ -134,4 +134,4 @@ def test_resuming_says_when_images_came_or_went(tmp_path: Path, call: Call) -> N
     assert code == 1
     assert "bring them back to resume, or learn from those that are left in a new run: selftaught train PHOTOS" in told
     words = ["--from", tmp_path / "run", "--epochs", 0, "--dim", 8, "--batch-size", 8, "--neighbors", 2]
-    assert call("train", photos, "--out", tmp_path / "new", *words)[0] == 0
+    assert call("train", photos, "--out", tmp_path / "new", *words, "--no-report")[0] == 0

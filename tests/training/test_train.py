@@ -54,7 +54,7 @@ def test_a_run_folder_holds_model_settings_metrics_and_curves(run: Path) -> None
     assert all(names <= row.keys() for row in rows(run))
     description = json.loads((run / "model.json").read_text())
     assert (description["backbone"], description["dim"], description["metric"]) == ("small", 8, "euclidean")
-    assert description["preprocessing"]["size"] == 64
+    assert description["preprocessing"]["size"] == 32
     saved = json.loads((run / "settings.json").read_text())
     assert all(saved["reasons"].values())
     with Image.open(run / "curves.png") as picture:
