@@ -184,8 +184,12 @@ def test_moved_photos_are_found_by_root_and_the_index_needs_no_run(
 ) -> None:
     moved = images.rename(tmp_path / "moved")
     words = ("search", index, moved / "class 0" / "0.jpg", "-k", 2, "--json", "-")
-    assert str(moved) not in [near["path"] for near in json.loads(call(*words)[1])[0]["neighbors"]]
-    paths = [near["path"] for near in json.loads(call(*words, "--root", moved)[1])[0]["neighbors"]]
+    _, text, log = call(*words)
+    assert str(moved) not in [near["path"] for near in json.loads(text)[0]["neighbors"]]
+    assert f"{images} is gone: if the photos have moved, --root says where they are" in log
+    _, text, log = call(*words, "--root", moved)
+    assert "gone" not in log
+    paths = [near["path"] for near in json.loads(text)[0]["neighbors"]]
     assert all(Path(path).is_relative_to(moved) and Path(path).exists() for path in paths)
     assert str(moved / "class 0" / "0.jpg") not in paths
 

@@ -27,13 +27,7 @@ FOLDER_NAME = 120
 
 
 def cluster(
-    use: ModelUse,
-    source: str,
-    out: Path,
-    smallest: int,
-    names: Path | None,
-    links: bool,
-    allow_skipped: bool,
+    use: ModelUse, source: str, out: Path, smallest: int, names: Path | None, links: bool, allow_skipped: bool
 ) -> None:
     known = None if names is None else read_groups(names)
     if known is not None and use.whiten:

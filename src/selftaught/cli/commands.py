@@ -54,10 +54,7 @@ def report(
     out: Annotated[Path | None, typer.Option(help="The page to write. (default: RUN/report.html)")] = None,
     device: Device = "auto",
 ) -> None:
-    """Make a run's page again.
-
-    It shows the verdict, curves, neighbors before and after training, a map, and what to do next.
-    """
+    """Make a run's page again. Verdict, curves, neighbors before and after training, a map, what to do next."""
     from selftaught.cli.report import report as write
 
     write(run, images, out, device)
@@ -69,10 +66,7 @@ def advise(
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
-    """Describe a folder before training, and recommend settings.
-
-    Unreadable files, copies, photos of one thing; settings with their reasons, and the time they would take.
-    """
+    """Describe a folder before training, and recommend settings. With reasons, and the time training would take."""
     from selftaught.cli.advise import advise_on
 
     advise_on(images, backbone, device, allow_skipped)

@@ -48,12 +48,7 @@ move() { # the best copy, which must still be there; the copy to move; its place
 
 
 def dedup(
-    use: ModelUse,
-    source: str,
-    out: Path,
-    threshold: float | None,
-    script: Path | None,
-    allow_skipped: bool,
+    use: ModelUse, source: str, out: Path, threshold: float | None, script: Path | None, allow_skipped: bool
 ) -> None:
     if threshold is not None and not 0 <= threshold < float("inf"):
         raise UsageError(f"the threshold must be a distance of 0 or more, but is {threshold}")

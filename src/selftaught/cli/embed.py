@@ -22,14 +22,7 @@ from selftaught.files import lock_output, plain_path, write_atomically
 from selftaught.launched import launched
 from selftaught.model_files import DESCRIPTION, write_model
 from selftaught.vector_log import Known, VectorLog
-from selftaught.vectors import (
-    Vectors,
-    check_target,
-    part_of,
-    read_vectors,
-    skipped_file,
-    write_vectors,
-)
+from selftaught.vectors import Vectors, check_target, part_of, read_vectors, skipped_file, write_vectors
 
 WHITENED = ".model"
 """The end of the name of the folder with a model that was whitened for a collection."""

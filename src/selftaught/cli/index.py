@@ -65,10 +65,7 @@ def add(index: Index, images: Images, device: Device = "auto", allow_skipped: Al
 def remove(
     index: Index, paths: Annotated[list[Path], typer.Argument(help="Images, or folders of them.", metavar="PATH")]
 ) -> None:
-    """Take images out of the index.
-
-    Their files stay, and selftaught index sync adds them again: move them away first if you sync.
-    """
+    """Take images out of the index. Their files stay, and selftaught index sync adds them again."""
     from selftaught.index import open_table, remove_images
 
     table = open_table(index)
@@ -86,10 +83,7 @@ def sync(
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
-    """Make the index equal to a folder: add, embed again, remove.
-
-    Images that are gone are removed; those that were removed but are still in the folder come back.
-    """
+    """Make the index equal to a folder: add, embed again, remove. What was removed, but is still there, comes back."""
     from selftaught.index import open_index, sync_images
 
     opened = open_index(index, device)
@@ -104,10 +98,7 @@ def push(
         typer.Argument(help="qdrant://HOST:6333/COLLECTION; the key is read from QDRANT_API_KEY.", metavar="ADDRESS"),
     ],
 ) -> None:
-    """Copy the index to a Qdrant server.
-
-    Its collection then holds exactly what the index holds.
-    """
+    """Copy the index to a Qdrant server. Its collection then holds exactly what the index holds."""
     from selftaught.console import Reporter
     from selftaught.errors import printable
     from selftaught.index import open_table, parse_target, push_index

@@ -147,8 +147,7 @@ def export(
     ] = None,
     onnx: Annotated[Path | None, typer.Option(help="Write an ONNX file, such as model.onnx.", metavar="FILE")] = None,
     program: Annotated[
-        Path | None,
-        typer.Option("--torch", help="Write a program of torch.export, such as model.pt2.", metavar="FILE"),
+        Path | None, typer.Option("--torch", help="Write a program of torch.export, such as model.pt2.", metavar="FILE")
     ] = None,
     size: Size = None,
     mirror: Mirror = False,
@@ -156,10 +155,7 @@ def export(
     whiten: Whiten = False,
     allow_skipped: AllowSkipped = False,
 ) -> None:
-    """Write a model as a file for other programs.
-
-    It takes uint8 images of any size and gives vectors; preprocessing is inside.
-    """
+    """Write a model as a file for other programs. Images of any size in, vectors out, preprocessing inside."""
     from selftaught.cli.export import export_model
 
     export_model(ModelUse(run, "cpu", size, mirror, scales, whiten), images, onnx, program, allow_skipped)
@@ -188,10 +184,7 @@ def dedup(
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
-    """Find copies: equal files, equal pixels, nearly the same.
-
-    Writes a page and a table; nothing is deleted or moved.
-    """
+    """Find copies: equal files, equal pixels, nearly the same. A page, a table; nothing is deleted or moved."""
     from selftaught.cli.dedup import dedup as find
 
     find(ModelUse(run, device, size, mirror, scales, whiten), images, out, threshold, script, allow_skipped)
@@ -218,10 +211,7 @@ def cluster(
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
-    """Group photos, without a given number of groups.
-
-    Groups are named on a page, and found again in new photos.
-    """
+    """Group photos, without a given number of groups. Name them on a page; find them again in new photos."""
     from selftaught.cli.cluster import cluster as group
 
     use = ModelUse(run, device, size, mirror, scales, whiten)
@@ -254,10 +244,7 @@ def explore(
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
-    """Look around in a collection.
-
-    On a local page: a map of all photos, their neighbors, and selections.
-    """
+    """Look around in a collection. A local page with a map of all photos, their neighbors, and selections."""
     from selftaught.cli.explore import explore as show
 
     show(
@@ -287,10 +274,7 @@ def share(
     mirror: Mirror = False,
     scales: Scales = None,
 ) -> None:
-    """Share a model with its card: as a folder, or on the model hub.
-
-    Where its head allows, timm, transformers and sentence-transformers load it too.
-    """
+    """Share a model with its card: as a folder, or on the model hub. Also for timm and others, if they can load it."""
     from selftaught.cli.share import share as write
 
     write(ModelUse(run, "cpu", size, mirror, scales), out, push, public, license)

@@ -29,8 +29,7 @@ Size = Annotated[
 ]
 Mirror = Annotated[bool, typer.Option("--mirror", help="Average each image with its mirror image: 2 times the time.")]
 Scales = Annotated[
-    int | None,
-    typer.Option(help="See each image at 2 or 3 sizes and average: 2.6 or 3.2 times the time. (default: 1)"),
+    int | None, typer.Option(help="See each image at 2 or 3 sizes and average: 2.6 or 3.2 times the time. (default: 1)")
 ]
 Whiten = Annotated[
     bool,

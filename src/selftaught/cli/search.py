@@ -71,7 +71,7 @@ def search(
             raise UsageError(f"{printable(what)} is an index, which is searched itself: leave --in out")
         index = open_index(what, use.device)
         ask: Ask = partial(index.search_vectors, exact=exact, root=root)
-        embedder, size = index.embedder, len(index)
+        embedder, size, places = index.embedder, len(index), index.roots()
     else:
         if within is None:
             load_model(use)  # raises an error if there is none
@@ -80,11 +80,13 @@ def search(
                 "selftaught index, and search that"
             )
         embedder, known = _open_collection(use, within, allow_skipped)
-        size, ask = len(known.paths), _search_vectors(known, root, embedder.device)
+        size, places, ask = len(known.paths), [str(known.root)], _search_vectors(known, root, embedder.device)
     paths, vectors = _embed_queries(embedder, queries, allow_skipped)
     found = _without_queries(paths, vectors, ask, k, size)
     if not any(near for _, near in found):
         raise SelftaughtError(f"there is nothing in {printable(within or what)} besides the query itself")
+    if root is None and not any(Path(place).exists() for place in places):
+        Reporter().say(f"{printable(places[0])} is gone: if the photos have moved, --root says where they are")
     _write(found, output)
 
 

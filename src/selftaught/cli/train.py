@@ -123,8 +123,7 @@ def train(
     level: Level = None,
     labels: Labels = None,
     snapshots: Annotated[
-        int | None,
-        typer.Option(help="Keep the networks every N epochs, for selftaught figures. (default: none)"),
+        int | None, typer.Option(help="Keep the networks every N epochs, for selftaught figures. (default: none)")
     ] = None,
     allow_skipped: AllowSkipped = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to RUN/tensorboard.")] = False,
@@ -132,12 +131,10 @@ def train(
         bool, typer.Option(help="At the end, show what was learned on a page, RUN/report.html: about a minute more.")
     ] = True,
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Only say what would be done, and the time and memory it would take."),
+        bool, typer.Option("--dry-run", help="Only say what would be done, and the time and memory it would take.")
     ] = False,
     other: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Any other setting, such as --set sigma=2.", metavar="NAME=VALUE"),
+        list[str] | None, typer.Option("--set", help="Any other setting, such as --set sigma=2.", metavar="NAME=VALUE")
     ] = None,
 ) -> None:
     """Train an embedding model on a folder of images, without labels.

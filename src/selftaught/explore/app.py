@@ -44,6 +44,9 @@ Answer = Callable[[Request], Awaitable[Response]]
 def make_app(exhibit: Exhibit, maps: Maps, token: str, selections: Path) -> App:
     """An ASGI app that shows an exhibit; ``selections`` is where folders of links are made."""
     lock = threading.Lock()
+    # JSON holds text only: other bytes of a name become question marks.
+    names = [name.encode("utf-8", "replace").decode("utf-8") for name in exhibit.names]
+    about = {"names": names, "versions": [one.name for one in exhibit.versions], "colors": KINDS}
 
     @cache
     def colors(kind: str, version: int) -> dict[str, Any]:
@@ -64,8 +67,7 @@ def make_app(exhibit: Exhibit, maps: Maps, token: str, selections: Path) -> App:
         return [{"photo": n, "distance": d, "closer_than": ratings.closer_than(d)} for n, d in pairs]
 
     async def collection(_: Request) -> Response:
-        content = {"names": exhibit.names, "versions": [one.name for one in exhibit.versions], "colors": KINDS}
-        return JSONResponse(await run_in_threadpool(_printable_names, content))
+        return JSONResponse(about)
 
     async def state(_: Request) -> Response:
         return JSONResponse({"steps": maps.steps, "of": EARLY + LATE})
@@ -190,9 +192,3 @@ def _count(request: Request) -> int:
         return min(MOST_NEIGHBORS, max(1, int(request.query_params.get("k", 24))))
     except ValueError:
         raise HTTPException(400, "k must be a number") from None
-
-
-def _printable_names(content: dict[str, Any]) -> dict[str, Any]:
-    """Names as JSON can hold them: bytes that are not text become question marks."""
-    names = [name.encode("utf-8", "replace").decode("utf-8") for name in content["names"]]
-    return {**content, "names": names}

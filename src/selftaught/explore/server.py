@@ -13,7 +13,6 @@ from selftaught.explore.exhibit import Exhibit
 
 def serve(exhibit: Exhibit, port: int, selections: Path, *, browser: bool = False) -> None:
     """Show an exhibit at 127.0.0.1, which other machines do not reach; ``port`` 0 takes a free one."""
-    check_installed()
     import uvicorn
 
     from selftaught.explore.app import make_app

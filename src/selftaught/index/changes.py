@@ -46,11 +46,7 @@ def add_images(
 
 
 def sync_images(
-    index: Index,
-    source: str | os.PathLike[str] | None = None,
-    *,
-    allow_skipped: bool = False,
-    quiet: bool = False,
+    index: Index, source: str | os.PathLike[str] | None = None, *, allow_skipped: bool = False, quiet: bool = False
 ) -> Change:
     """Make the index match a folder (by default each folder it was made from); images elsewhere stay."""
     reporter = Reporter(quiet)

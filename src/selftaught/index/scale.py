@@ -67,9 +67,6 @@ def write_scale(table: Table) -> None:
 
 
 def _scale(distances: Sequence[float]) -> Scale:
-    if not distances:
-        return Scale([])
-    kept = distances
     if len(distances) > QUANTILES:
-        kept = np.quantile(np.asarray(distances), np.linspace(0, 1, QUANTILES)).tolist()
-    return Scale(sorted(kept))
+        distances = np.quantile(np.asarray(distances), np.linspace(0, 1, QUANTILES)).tolist()
+    return Scale(sorted(distances))

@@ -20,15 +20,19 @@ def read_history(run: Path) -> dict[str, Any]:
     record = read_json(run / "settings.json") or {}
     rows = read_json_lines(run / "metrics.jsonl")
     models = read_json(run / "models.json") or {}
-    floor, trained = _compared(models)
+    named = models.get("models")
+    measured = (
+        {name: _numbers(row) for name, row in named.items() if isinstance(row, dict)} if isinstance(named, dict) else {}
+    )
+    both = models.get("floor") in measured and "trained" in measured
     history: dict[str, Any] = {
         "images": [Path(str(record[name])).name for name in ("images", "labeled", "unlabeled") if record.get(name)],
         "measured_on": Path(str(record["eval"])).name if record.get("eval") else None,
         "epochs": len(rows),
         # A finished model differs from the network of its last epoch: where it was measured itself, that counts.
-        "before": _numbers(read_json(run / "start.json") or {}) | floor,
-        "after": _numbers(rows[-1]) | trained if rows else {},
-        "without_training": _floors(models),
+        "before": _numbers(read_json(run / "start.json") or {}) | (measured[models["floor"]] if both else {}),
+        "after": _numbers(rows[-1]) | (measured["trained"] if both else {}) if rows else {},
+        "without_training": {n: row["recall@1"] for n, row in measured.items() if n != "trained" and "recall@1" in row},
     }
     return {name: value for name, value in history.items() if value}
 
@@ -52,25 +56,6 @@ def verdict(description: dict[str, Any]) -> str:
     if after:
         return "No labels were given, so it was not measured whether training has helped."
     return "No numbers of its training are known."
-
-
-def _compared(models: dict[str, Any]) -> tuple[dict[str, float], dict[str, float]]:
-    """The numbers of the untrained model that a run compares with, and of its trained one; none if one is missing."""
-    rows = models.get("models")
-    found = [rows.get(name) for name in (models.get("floor"), "trained")] if isinstance(rows, dict) else []
-    numbers = [_numbers(row) for row in found if isinstance(row, dict)]
-    return (numbers[0], numbers[1]) if len(numbers) == 2 else ({}, {})
-
-
-def _floors(models: dict[str, Any]) -> dict[str, float]:
-    """Recall@1 of the models without training, by name, if it was measured."""
-    rows = models.get("models")
-    named = rows.items() if isinstance(rows, dict) else ()
-    return {
-        name: float(row["recall@1"])
-        for name, row in named
-        if name != "trained" and isinstance(row, dict) and isinstance(row.get("recall@1"), int | float)
-    }
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, float]:
