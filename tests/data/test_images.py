@@ -146,5 +146,6 @@ def test_arrays_of_all_kinds_become_rgb() -> None:
     for wrong in (np.full((4, 6), 300), np.full((4, 6), 128.0), np.full((4, 6), -0.5), np.ones((4, 6), bool)):
         with pytest.raises(ImageError, match="an image array holds"):
             from_array(wrong)
-    with pytest.raises(ImageError, match="H×W"):
-        from_array(np.zeros((4, 6, 2), np.uint8))
+    for size, shape in (((4, 6, 2), "4×6×2"), ((), "a single value")):
+        with pytest.raises(ImageError, match=f"an image array must be H×W, H×W×3 or H×W×4, but is {shape}"):
+            from_array(np.zeros(size, np.uint8))

@@ -101,7 +101,8 @@ def from_array(array: np.ndarray) -> Image.Image:
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)) or 0 in array.shape:
-        raise ImageError(f"an image array must be H×W, H×W×3 or H×W×4, but is {'×'.join(map(str, array.shape))}")
+        shape = "×".join(map(str, array.shape)) or "a single value"
+        raise ImageError(f"an image array must be H×W, H×W×3 or H×W×4, but is {shape}")
     whole = np.issubdtype(array.dtype, np.integer)
     if array.dtype == np.uint16 or (np.issubdtype(array.dtype, np.floating) and 0 <= array.min() <= array.max() <= 1):
         array = _eight_bits(array)

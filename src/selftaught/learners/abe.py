@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from selftaught.errors import UsageError, printable
-from selftaught.learners.labeled import LabeledLearner
+from selftaught.learners.learner import LabeledLearner
 from selftaught.method import in_full_precision
 from selftaught.networks import ENSEMBLE, LEARNERS, EmbeddingNetwork, Encoder, ensemble_head
 from selftaught.recipes import Settings, Within

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selftaught.learners.labeled import LabeledLearner
+from selftaught.learners.learner import LabeledLearner
 from selftaught.method import in_full_precision
 from selftaught.networks import EmbeddingNetwork, Encoder, boosted_head, part_sizes
 from selftaught.recipes import Settings

@@ -1,4 +1,4 @@
-"""The interface between the training loop and a method."""
+"""The interface between the training loop and a method, and the common part of methods that learn from classes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from selftaught.data import View
 from selftaught.learners.target import Target
+from selftaught.method import class_batches
 from selftaught.networks import EmbeddingNetwork, Encoder
 from selftaught.parallel import gather_views, own_randomness
 from selftaught.recipes import Settings
@@ -106,3 +107,18 @@ class Learner(nn.Module, ABC):
 
     def after_step(self) -> None:
         """Called after the optimizer's step."""
+
+
+class LabeledLearner(Learner):
+    """A method that learns from the classes of images, in batches balanced over them."""
+
+    labeled = True
+    groups_images = True
+
+    def __init__(self, encoder: Encoder, settings: Settings, classes: Tensor) -> None:
+        super().__init__(encoder, settings, classes)
+        self.per_class = settings.per_query
+        self.classes = nn.Buffer(classes)
+
+    def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002
+        return class_batches(self.classes.cpu(), self.batch_size, self.per_class, generator)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftaught.learners.kmeans import ClusterSettings, kmeans
-from selftaught.learners.labeled import LabeledLearner
+from selftaught.learners.learner import LabeledLearner
 from selftaught.learners.supervised import metric_loss
 from selftaught.method import class_batches
 from selftaught.networks import EmbeddingNetwork, Encoder, linear_head

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from selftaught.errors import UsageError
-from selftaught.learners.labeled import LabeledLearner
+from selftaught.learners.learner import LabeledLearner
 from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
 from selftaught.recipes import MaybeCount, Settings
 

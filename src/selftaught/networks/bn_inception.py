@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from selftaught.networks.googlenet import halve
+
 WIDTHS = {
     "inception_3a": (64, 64, 64, 64, 96, 32),
     "inception_3b": (64, 64, 96, 64, 96, 64),
@@ -55,8 +57,8 @@ class BNInception(nn.Module):
             channels = one + three + double + (projected or channels)
 
     def forward(self, images: Tensor) -> Tensor:
-        x = _halved(self._layer("conv1_7x7_s2", images))
-        x = _halved(self._layer("conv2_3x3", self._layer("conv2_3x3_reduce", x)))
+        x = halve(self._layer("conv1_7x7_s2", images))
+        x = halve(self._layer("conv2_3x3", self._layer("conv2_3x3_reduce", x)))
         for name, (*_, projected) in WIDTHS.items():
             three = self._layer(f"{name}_3x3", self._layer(f"{name}_3x3_reduce", x))
             double = self._layer(f"{name}_double_3x3_1", self._layer(f"{name}_double_3x3_reduce", x))
@@ -66,7 +68,7 @@ class BNInception(nn.Module):
                 pooled = self._layer(f"{name}_pool_proj", pool(x, 3, stride=1, padding=1))
                 x = torch.cat((self._layer(f"{name}_1x1", x), three, double, pooled), 1)
             else:
-                x = torch.cat((three, double, _halved(x)), 1)
+                x = torch.cat((three, double, halve(x)), 1)
         return x
 
     def _add(self, name: str, before: int, after: int, kernel: int, stride: int = 1) -> None:
@@ -77,7 +79,3 @@ class BNInception(nn.Module):
 
     def _layer(self, name: str, x: Tensor) -> Tensor:
         return F.relu(getattr(self, f"{name}_bn")(getattr(self, name)(x)), inplace=True)
-
-
-def _halved(x: Tensor) -> Tensor:
-    return F.max_pool2d(x, 3, stride=2, ceil_mode=True)

@@ -72,12 +72,12 @@ class GoogLeNet(nn.Module):
                 nn.init.zeros_(layer.bias)
 
     def forward(self, images: Tensor) -> Tensor:
-        x: Tensor = self.norm(_pool(_rectified(self.conv1["7x7_s2"], images)))
+        x: Tensor = self.norm(halve(_rectified(self.conv1["7x7_s2"], images)))
         x = _rectified(self.conv2["3x3_reduce"], x)
-        x = _pool(self.norm(_rectified(self.conv2["3x3"], x)))
+        x = halve(self.norm(_rectified(self.conv2["3x3"], x)))
         for name in WIDTHS:
             x = self.get_submodule(name)(x)
-            x = _pool(x) if name in POOLED else x
+            x = halve(x) if name in POOLED else x
         return x
 
     def blocks(self, *names: str) -> list[nn.Module]:
@@ -116,5 +116,6 @@ def _rectified(layer: nn.Module, x: Tensor) -> Tensor:
     return F.relu(layer(x), inplace=True)
 
 
-def _pool(x: Tensor) -> Tensor:
+def halve(x: Tensor) -> Tensor:
+    """Half the height and width, rounded up: the maximum of each 3×3 window."""
     return F.max_pool2d(x, 3, stride=2, ceil_mode=True)

@@ -9,6 +9,8 @@ from torch import Tensor
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+LARGEST_SIZE = 2**13
+"""The largest size at use: memory grows with its square."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class Preprocessing:
         object.__setattr__(self, "std", tuple(map(float, self.std)))
         object.__setattr__(self, "resize", self.resize or round(self.size * 256 / 224))
         object.__setattr__(self, "use_size", self.use_size or self.size)
+        if self.use_size > LARGEST_SIZE:
+            raise ValueError(f"images cannot be used at {self.use_size} pixels: give at most {LARGEST_SIZE}")
         if self.fixed_size and self.use_size != self.size:
             raise ValueError(
                 f"the network takes images of {self.size} pixels only, so it cannot be used at another size"

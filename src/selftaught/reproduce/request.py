@@ -7,13 +7,15 @@ from typing import Any
 
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import new_folder, plain_path, write_atomically
-from selftaught.learners import METHODS
+from selftaught.learners import METHODS, has_setting
 from selftaught.recipes import Settings
-from selftaught.reproduce.protocol import settings_on
 from selftaught.reproduce.quick import Quick
+from selftaught.reproduce.semi import PARTNERS
 from selftaught.reproduce.table import Row, Table
 
 BEGUN = "begun.json"
+CLUSTERS = {"cub": 100, "cars": 100, "sop": 10_000, "nabirds": 500, "compcars": 1000}
+"""The number of clusters for methods that label images by k-means; our choice, about the number of classes."""
 
 
 @dataclass(frozen=True)
@@ -94,3 +96,23 @@ def _words(name: str, value: object) -> str:
     if name == "quick":
         return "--quick" if value else "the real data"
     return f"--{name} {printable(value)}" if value is not None else f"the {name} of the recipe"
+
+
+def settings_on(row: Row, dataset: str) -> dict[str, Any]:
+    """A row's settings, with those that this data set needs.
+
+    Example:
+        >>> settings_on(Row("moco", "MoCo", settings={"method": "moco"}), "sop")["head_lr"]
+        0.0001
+    """
+    assert row.settings is not None
+    settings = dict(row.settings)
+    method = settings["method"]
+    if dataset == "sop" and "recipe" not in settings:
+        settings["recipe"] = "sop"
+        if method != "stml":  # the recipe's values are for STML's teacher and heads
+            settings |= {"head_lr": 1e-4} | ({"momentum": 0.999} if has_setting(method, "momentum") else {})
+    clustered = PARTNERS.get(dataset) if row.uses == "both" else dataset
+    if METHODS[method].clusters and clustered in CLUSTERS:
+        settings["clusters"] = CLUSTERS[clustered]
+    return settings
