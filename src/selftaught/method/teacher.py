@@ -24,10 +24,12 @@ class MovingAverage:
         self.momentum = momentum
         source = dict(student.named_parameters()) | dict(student.named_buffers())
         target = dict(teacher.named_parameters()) | dict(teacher.named_buffers())
-        averaged = [name for name, tensor in target.items() if tensor.is_floating_point()]
-        copied = [name for name in target if name not in set(averaged)]
-        self._averaged: tuple[list[Tensor], list[Tensor]] = _pick(target, averaged), _pick(source, averaged)
-        self._copied: tuple[list[Tensor], list[Tensor]] = _pick(target, copied), _pick(source, copied)
+        self._averaged: tuple[list[Tensor], list[Tensor]] = [], []
+        self._copied: tuple[list[Tensor], list[Tensor]] = [], []
+        for name, tensor in target.items():
+            ours, theirs = self._averaged if tensor.is_floating_point() else self._copied
+            ours.append(tensor)
+            theirs.append(source[name])
 
     @torch.no_grad()
     def update(self) -> None:
@@ -35,7 +37,3 @@ class MovingAverage:
             torch._foreach_lerp_(*self._averaged, 1 - self.momentum)
         if self._copied[0]:
             torch._foreach_copy_(*self._copied)
-
-
-def _pick(tensors: dict[str, Tensor], names: list[str]) -> list[Tensor]:
-    return [tensors[name] for name in names]
