@@ -46,10 +46,7 @@ def report(
     run: Annotated[Path, typer.Argument(help="A folder written by selftaught train.", metavar="RUN")],
     images: Annotated[
         str | None,
-        typer.Argument(
-            help="The photos to show. (default: those of --eval if the run had any, or else those trained on)",
-            metavar="IMAGES",
-        ),
+        typer.Argument(help="The photos to show. (default: those of --eval, or else of training)", metavar="IMAGES"),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The page to write. (default: RUN/report.html)")] = None,
     device: Device = "auto",
@@ -112,9 +109,7 @@ def figures(
 def reproduce(
     table: Annotated[
         str,
-        typer.Argument(
-            help="table1, scratch, ablation, ssl, semi, sensitivity, or of our own: methods, shares.", metavar="TABLE"
-        ),
+        typer.Argument(help="table1, scratch, ablation, ssl, semi, sensitivity, methods or shares.", metavar="TABLE"),
     ],
     rows: Annotated[
         list[str] | None,

@@ -94,8 +94,7 @@ def sync(
 def push(
     index: Index,
     target: Annotated[
-        str,
-        typer.Argument(help="qdrant://HOST:6333/COLLECTION; the key is read from QDRANT_API_KEY.", metavar="ADDRESS"),
+        str, typer.Argument(help="The key is read from QDRANT_API_KEY.", metavar="qdrant://HOST:6333/NAME")
     ],
 ) -> None:
     """Copy the index to a Qdrant server. Its collection then holds exactly what the index holds."""

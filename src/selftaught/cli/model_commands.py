@@ -23,11 +23,7 @@ from selftaught.cli.options import (
 def evaluate(
     run: Run,
     labeled: Annotated[
-        str,
-        typer.Argument(
-            help="Images in class folders; the folder's name is the label. Or a data set's test split: cub:ROOT.",
-            metavar="LABELED",
-        ),
+        str, typer.Argument(help="Folders named by class, or a data set's test split: cub:ROOT.", metavar="LABELED")
     ],
     json: Annotated[
         Path | None, typer.Option(help="Also write the scores to this file; - prints them instead.")
@@ -85,10 +81,7 @@ def embed(
 
 def search(
     what: Annotated[
-        str,
-        typer.Argument(
-            help="An index written by selftaught index; or a run or a backbone's name, with --in.", metavar="INDEX|RUN"
-        ),
+        str, typer.Argument(help="An index; or a run or a backbone's name, with --in.", metavar="INDEX|RUN")
     ],
     queries: Annotated[list[Path], typer.Argument(help="Images to look for, or folders of them.", metavar="QUERY")],
     within: Annotated[
@@ -124,26 +117,15 @@ def search(
     from selftaught.cli.search import search as find
 
     sheet = out or (Path("search.png") if json is None and csv is None else None)
-    find(
-        ModelUse(what, device, size, mirror, scales, whiten),
-        queries,
-        within,
-        k,
-        Output(sheet, json, csv),
-        root=root,
-        exact=exact,
-        allow_skipped=allow_skipped,
-    )
+    use, output = ModelUse(what, device, size, mirror, scales, whiten), Output(sheet, json, csv)
+    find(use, queries, within, k, output, root=root, exact=exact, allow_skipped=allow_skipped)
 
 
 def export(
     run: Run,
     images: Annotated[
         str | None,
-        typer.Argument(
-            help="Images to whiten on, and to check the result with, for which 16 are used. (default: drawn ones)",
-            metavar="IMAGES",
-        ),
+        typer.Argument(help="To whiten on, and 16 to check the result with. (default: drawn ones)", metavar="IMAGES"),
     ] = None,
     onnx: Annotated[Path | None, typer.Option(help="Write an ONNX file, such as model.onnx.", metavar="FILE")] = None,
     program: Annotated[
@@ -224,10 +206,7 @@ def explore(
     ],
     images: Annotated[
         str | None,
-        typer.Argument(
-            help="A folder of images, or tar shards. With an index: where its photos are, if they moved.",
-            metavar="IMAGES",
-        ),
+        typer.Argument(help="Images, or tar shards. With an index: the photos' new folder.", metavar="IMAGES"),
     ] = None,
     before: Annotated[
         bool,
