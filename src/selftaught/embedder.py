@@ -21,6 +21,7 @@ from selftaught.encoding import BATCH_SIZE, SCALES, Encoding, ImageLike
 from selftaught.errors import SelftaughtError, UsageError
 from selftaught.model_files import DESCRIPTION, build_network, check_folder, describe, read_description, refuse_code
 from selftaught.networks import (
+    LARGEST_SIZE,
     WHITENED_ON,
     Backbone,
     EmbeddingNetwork,
@@ -35,8 +36,6 @@ from selftaught.sharing import Shared, add_history, download, looks_like_reposit
 
 if TYPE_CHECKING:
     from selftaught.index import Hit, Index
-
-LARGEST_SIZE = 2048
 
 
 class Embedder:

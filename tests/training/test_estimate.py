@@ -82,9 +82,14 @@ def test_time_goes_with_images_epochs_and_views_and_memory_with_the_batch() -> N
     settings = replace(make_settings("official", epochs=10, batch_size=40), freeze_batch_norm=True, precision="32-true")
     pace = Pace(learn=1.0, look=0.1)
     whole = estimate(settings, 100, 0, backbone, CPU, pace)
-    assert whole.seconds == pytest.approx(10 * 100 * 2.3)
-    assert estimate(settings, 100, 0, backbone, CPU, pace, done=4).seconds == pytest.approx(6 * 100 * 2.3)
-    assert estimate(settings, 100, 50, backbone, CPU, pace).seconds == pytest.approx(10 * (100 * 2.3 + 5))
+    look = 0.1 * (backbone.preprocessing.squash / 32) ** 2  # the whole image, in every epoch
+    epoch, floors = 100 * (2.2 + look), 2 * 100 * (look + 0.1)
+    assert whole.seconds == pytest.approx(10 * epoch + 100 * look + floors)
+    assert estimate(settings, 100, 0, backbone, CPU, pace, done=4).seconds == pytest.approx(6 * epoch + floors)
+    more = estimate(settings, 100, 50, backbone, CPU, pace).seconds - whole.seconds
+    assert more == pytest.approx((10 + 1 + 2) * 50 * 0.1)
+    random = estimate(settings, 100, 0, replace(backbone, pretrained=False), CPU, pace).seconds
+    assert whole.seconds - random == pytest.approx(floors)
     heads = estimate(replace(settings, train="heads"), 100, 50, backbone, CPU, pace)
     assert heads.seconds == pytest.approx(100 * 5 * 0.1 + 5)
     assert heads.memory < whole.memory

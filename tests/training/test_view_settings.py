@@ -26,6 +26,6 @@ def test_both_readers_train_with_changed_views_alike_and_otherwise_than_without(
 
 @pytest.mark.parametrize("change", [{"use_size": 100_000}, {"use_scale": 1e3}], ids=str)
 def test_a_size_at_use_that_no_memory_holds_is_refused(photos: Path, tmp_path: Path, change: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="at most 8192"):
+    with pytest.raises(UsageError, match="at most 2048"):
         train(photos, out=tmp_path / "run", epochs=0, quiet=True, **{**TINY, **change})
     assert not (tmp_path / "run").exists()

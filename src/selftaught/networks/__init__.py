@@ -27,7 +27,7 @@ from selftaught.networks.model import (
     pool,
     projector_head,
 )
-from selftaught.networks.preprocessing import Preprocessing
+from selftaught.networks.preprocessing import LARGEST_SIZE, Preprocessing
 from selftaught.networks.timm_form import TimmForm, own_names, timm_form
 from selftaught.networks.weights import OFFLINE_BACKBONE, hub_reachable, offline_weights
 from selftaught.networks.whitening import (
@@ -42,6 +42,7 @@ from selftaught.networks.whitening import (
 __all__ = [
     "ENSEMBLE",
     "HALF",
+    "LARGEST_SIZE",
     "HEADS",
     "LEARNERS",
     "OFFLINE_BACKBONE",

@@ -9,7 +9,7 @@ from torch import Tensor
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-LARGEST_SIZE = 2**13
+LARGEST_SIZE = 2048
 """The largest size at use: memory grows with its square."""
 
 

@@ -14,6 +14,7 @@ from selftaught.networks import Backbone, Encoder
 from selftaught.parallel import world
 from selftaught.recipes import Settings
 from selftaught.training.automatic import Pace
+from selftaught.training.floor import most_measured
 from selftaught.training.frozen_backbone import VIEWS
 from selftaught.training.gradient_parts import bytes_per_view, own_rows, part_size
 
@@ -46,8 +47,8 @@ def estimate(
     """What it takes to train on ``images`` images and to score ``measured`` others; ``done`` epochs are over."""
     assert settings.epochs is not None
     inputs, epochs = backbone.preprocessing, settings.epochs - done
-    scale = (inputs.use_size / inputs.size) ** 2
-    looking = measured * pace.look * scale
+    center, whole = (pace.look * (side / inputs.size) ** 2 for side in (inputs.use_size, inputs.squash))
+    looking = measured * center
     parameters = sum(parameter.numel() for parameter in backbone.module.parameters())
     encoder = Encoder(backbone.module, inputs, bool(settings.freeze_batch_norm)).to(device).eval()
     copies = SAVED + (SNAPSHOT * (2 + epochs // settings.snapshots) if settings.snapshots else 0)
@@ -56,8 +57,13 @@ def estimate(
         seconds, memory = images * (1 + VIEWS) * pace.look + looking, 4 * parameters
         saved += 4 * encoder.features * (images * (1 + VIEWS) + measured)
     else:
-        centers = pace.look * scale if isinstance(settings, STMLSettings) and settings.batches == "whitened" else 0
-        seconds = epochs * (images * (pace.per_image + centers) + looking / settings.eval_every)
+        centers = center if isinstance(settings, STMLSettings) and settings.batches == "whitened" else 0
+        learning = 2 * (pace.learn + pace.look)  # student and teacher see two views
+        seconds = epochs * (images * (learning + whole + centers) + looking / settings.eval_every)
+        if done == 0:
+            seconds += images * whole + looking
+        if backbone.pretrained:  # the untrained models and the trained one are measured
+            seconds += 2 * (min(images, most_measured(device)) * (whole + center) + looking)
         each = bytes_per_view(encoder, settings.precision == "bf16-mixed")
         kept = each * (part_size(settings) or own_rows(settings))
         memory = 4 * COPIES * parameters + (kept if device.type == "cuda" else int(IN_USE * kept))

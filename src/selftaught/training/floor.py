@@ -70,6 +70,11 @@ def measure_floors(
     return floors, exponent
 
 
+def most_measured(device: torch.device) -> int:
+    """The number of training images on which models are measured, if there are as many."""
+    return SAMPLE_ON_GPU if device.type == "cuda" else SAMPLE_ON_CPU
+
+
 def measure_model(evaluation: Evaluation, images: ImageFolder, name: str, network: EmbeddingNetwork) -> Floor:
     """A finished model, measured as untrained ones are."""
     return Floor(name, network, measure(look(evaluation, images, network), lambda heads: heads["f"], evaluation))
@@ -77,8 +82,8 @@ def measure_model(evaluation: Evaluation, images: ImageFolder, name: str, networ
 
 def look(evaluation: Evaluation, images: ImageFolder, network: nn.Module | None = None) -> Seen:
     """The embeddings, by the learner's or another network, of the images on which models are measured."""
-    most = SAMPLE_ON_GPU if evaluation.fabric.device.type == "cuda" else SAMPLE_ON_CPU
-    sample = torch.linspace(0, len(images) - 1, min(most, len(images))).round().long().tolist()
+    most = min(len(images), most_measured(evaluation.fabric.device))
+    sample = torch.linspace(0, len(images) - 1, most).round().long().tolist()
     center = evaluation.embed(images, sample, "center", "looking at the centers of images", network)
     whole = evaluation.embed(images, sample, "squash", "looking at whole images", network)
     return Seen(center, whole, evaluation.labeled_set(network))
