@@ -6,7 +6,7 @@
 - "images": ``Embedder.encode`` of decoded images in memory: center views, copies to the device and back included.
 - "files": the same of JPEG files.
 
-They take turns; a rate is the median over the turns. From decoded images, a GPU must reach 70 % of the network.
+They take turns; a rate is the median over the turns. From decoded images, a GPU must reach 70% of the network.
 """
 
 import argparse

@@ -82,7 +82,7 @@ def test_timm_resizes_as_the_card_says(shared: tuple[Embedder, Shared]) -> None:
         vectors = model(torch.stack([transform(photo) for photo in photos]))
     cosine = float(F.cosine_similarity(vectors, embedder.encode(photos)).min())
     told = [words for words in written.parity.values() if "cosine" in words]
-    assert told == [f"cosine at least {cosine:.4f}"]
+    assert told == [f"cosine at least {cosine:.4f} on drawn photos; of other photos it can be lower"]
     assert cosine > 0.9
     card = (written.folder / "README.md").read_text("utf-8")
     assert all(words in card for words in written.parity.values())

@@ -42,8 +42,8 @@ from selftaught.networks.whitening import (
 __all__ = [
     "ENSEMBLE",
     "HALF",
-    "LARGEST_SIZE",
     "HEADS",
+    "LARGEST_SIZE",
     "LEARNERS",
     "OFFLINE_BACKBONE",
     "PUBLISHED",

@@ -142,7 +142,9 @@ def give_verdict(floors: Mapping[str, Mapping[str, float]], best: str, row: Mapp
         told += ": no sign that training did harm" if after >= before - SLACK else ": training made it worse"
     if not served:
         return told
-    told += f"; images are found again less surely than {without} ({after:.2%}, {before:.2%}), so "
+    if "recall@1" in row:
+        told += f"; images are found again less surely than {without} ({after:.2%}, {before:.2%})"
+    told += ", so "
     told += (
         f"{best if best == ORIGIN else f'the untrained model ({best})'} is served, and the trained one is in {TRAINED}/"
     )

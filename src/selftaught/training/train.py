@@ -97,7 +97,7 @@ def train(
             paper: its test split.
         level, labels: the classes of ``eval``, as in :func:`selftaught.data.open_images`: which folders name them,
             "top" or "leaf", or a CSV file with the columns path and label.
-        allow_skipped: train even if more than 5 % of the images cannot be read.
+        allow_skipped: train even if more than 5% of the images cannot be read.
         tensorboard: also log to ``out/tensorboard``.
         dry_run: only print what would be done, and how much time and memory it would take; nothing is written.
         quiet: print nothing.
