@@ -77,7 +77,8 @@ def compare_with_timm(network: EmbeddingNetwork, form: TimmForm, seen: Preproces
     length = float(own.norm(dim=1).mean())
     return {
         "the same pixels": f"largest difference {difference:.1e} at a length of {length:.3g}",
-        "timm's own resizing, which the others use too": f"cosine at least {cosine:.4f} on drawn photos; of other photos it can be lower",
+        "timm's own resizing, which the others use too": f"cosine at least {cosine:.4f} on drawn photos; of other "
+        "photos it can be lower",
     }
 
 
