@@ -34,6 +34,8 @@ def effective_rank(embeddings: Tensor, block_bytes: int = BLOCK_BYTES) -> float:
     for block in blocks:
         centered = block.to(work) - mean
         scatter.addmm_(centered.T, centered)
+    if scatter.device.type == "mps":  # Apple's GPUs compute no spectra
+        scatter = scatter.cpu().double()
     if not bool(torch.isfinite(scatter).all()):
         return math.nan
     spectrum = torch.linalg.eigvalsh(scatter).clamp(min=0).sqrt()
