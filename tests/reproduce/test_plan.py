@@ -10,10 +10,9 @@ from conftest import draw_photos
 from selftaught.data import find_benchmark
 from selftaught.networks import backbones
 from selftaught.reproduce import inputs
-from selftaught.reproduce.estimate import Estimator, seconds_per_image
 from selftaught.reproduce.folders import note_failure
 from selftaught.reproduce.inputs import image_sources, weights_for
-from selftaught.reproduce.plan import Job, make_jobs
+from selftaught.reproduce.plan import Estimator, Job, make_jobs, seconds_per_image
 from selftaught.reproduce.quick import EMBEDDED, Quick, quick_table
 from selftaught.reproduce.request import Request
 from selftaught.reproduce.tables import find_rows, find_table

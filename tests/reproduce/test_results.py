@@ -11,10 +11,9 @@ from PIL import Image
 from selftaught.reproduce.cells import collect
 from selftaught.reproduce.folders import failure, note_failure, read_scores, run_folder, status
 from selftaught.reproduce.plan import make_jobs
-from selftaught.reproduce.provenance import command, differences
 from selftaught.reproduce.quick import Quick, quick_table
 from selftaught.reproduce.request import Request
-from selftaught.reproduce.results import write_results
+from selftaught.reproduce.results import differences, write_results
 from selftaught.reproduce.tables import find_rows, find_table
 from selftaught.reproduce.text import plain
 
@@ -114,7 +113,7 @@ def test_the_files_hold_numbers_provenance_and_jobs(tmp_path: Path) -> None:
     assert content["epochs"] == [5]
     assert content["comparable_with_paper"] is False
     assert {"torch", "selftaught", "python"} <= set(content["versions"])
-    assert content["command"] == command(request)
+    assert content["command"] == request.command
     assert "cpu" in content["device"]
     states = [(job["data"], job["seed"], job["status"]) for job in content["jobs"]]
     assert ("sop", 1, "finished") in states

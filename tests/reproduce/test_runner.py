@@ -11,9 +11,8 @@ from conftest import draw_photos
 from selftaught.console import Reporter
 from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError
 from selftaught.reproduce import runner
-from selftaught.reproduce.estimate import Estimator
 from selftaught.reproduce.folders import status
-from selftaught.reproduce.plan import Job, make_jobs
+from selftaught.reproduce.plan import Estimator, Job, make_jobs
 from selftaught.reproduce.request import Request, begin, check_begun
 from selftaught.reproduce.runner import run_jobs
 from selftaught.reproduce.tables import METHODS, find_rows

@@ -1,11 +1,10 @@
 """The paper's tables and figures, from recipes to files."""
 
 from selftaught.reproduce.cells import collect
-from selftaught.reproduce.estimate import Estimator
 from selftaught.reproduce.figures import draw_figures
 from selftaught.reproduce.folders import failure, status
 from selftaught.reproduce.inputs import incomplete_data
-from selftaught.reproduce.plan import Job, make_jobs
+from selftaught.reproduce.plan import Estimator, Job, make_jobs
 from selftaught.reproduce.quick import Quick, quick_name, quick_table
 from selftaught.reproduce.request import Request, check_begun
 from selftaught.reproduce.results import JSON, MARKDOWN

@@ -13,8 +13,8 @@ from selftaught.errors import UsageError, printable
 from selftaught.files import plain_path
 from selftaught.learners import METHODS
 from selftaught.networks import ENSEMBLE, OFFLINE_BACKBONE, PUBLISHED, weights_at_hand
+from selftaught.reproduce.paper import PARTNERS
 from selftaught.reproduce.quick import EMBEDDED
-from selftaught.reproduce.semi import PARTNERS
 from selftaught.reproduce.table import FOLDER, Row, Uses
 
 if TYPE_CHECKING:

@@ -1,15 +1,18 @@
-"""From a table to jobs: one for each row, data set and seed."""
+"""From a table to jobs, one for each row, data set and seed, and how long each will take."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from selftaught.devices import choose_device
 from selftaught.errors import SelftaughtError
 from selftaught.learners import make_settings
-from selftaught.recipes import Settings
-from selftaught.reproduce.folders import failure, run_folder, status
+from selftaught.networks import OFFLINE_BACKBONE, Encoder, build_backbone, hub_reachable, offline_weights
+from selftaught.reproduce.folders import failure, run_folder, run_seconds, status
 from selftaught.reproduce.inputs import (
     benchmark_source,
     check_packages,
@@ -20,6 +23,7 @@ from selftaught.reproduce.inputs import (
 )
 from selftaught.reproduce.request import Request
 from selftaught.reproduce.table import Row
+from selftaught.training import measure_pace
 
 
 @dataclass(frozen=True)
@@ -52,19 +56,14 @@ class Job:
 
 def make_jobs(request: Request) -> list[Job]:
     """All jobs of a request, in the order of the table; those that cannot be run say why."""
-    return [
-        _job(request, row, dataset, seed)
-        for row in request.rows
-        for dataset in request.table.datasets(row)
-        for seed in range(request.seeds)
-    ]
+    return [_job(request, row, dataset, seed) for row, dataset in request.cases for seed in range(request.seeds)]
 
 
 def _job(request: Request, row: Row, dataset: str, seed: int) -> Job:
     settings = request.settings(row, dataset)
     whole = make_settings(**settings)
     missing: list[str] = []
-    counts: dict[str, int] = {}
+    work = 0
     with _note_errors(missing):
         check_packages(row)
     with _note_errors(missing):
@@ -77,8 +76,8 @@ def _job(request: Request, row: Row, dataset: str, seed: int) -> Job:
         with _note_errors(missing):
             settings |= image_sources(row.uses, dataset, request.data, request.out, row.share)
             counts = count_images(settings) if request.quick is None else request.quick.counts(row.uses, row.share)
+            work = whole.epochs * sum(counts.values()) + whole.supervised_epochs * counts.get("labeled", 0)
     folder = run_folder(request.out, row.name, dataset, seed)
-    work = 0 if missing else _work(whole, counts)
     return Job(row, dataset, seed, folder, {**settings, "seed": seed}, whole.backbone, work, tuple(missing))
 
 
@@ -90,9 +89,45 @@ def _note_errors(missing: list[str]) -> Iterator[None]:
         missing.append(str(error))
 
 
-def _work(settings: Settings, counts: Mapping[str, int]) -> int:
-    assert settings.epochs is not None
-    if "labeled" not in counts:
-        return settings.epochs * counts["images"]
-    both = counts["labeled"] + counts["unlabeled"]
-    return settings.supervised_epochs * counts["labeled"] + settings.epochs * both
+VIEWS_ON_GPU, VIEWS_ON_CPU = 120, 8
+"""Views in a timed step: on a CPU, each of a few costs about as much as in a full batch."""
+
+
+class Estimator:
+    """Seconds per job, from the pace of its backbone on this device."""
+
+    def __init__(self, jobs: Sequence[Job], device: str, say: Callable[[str], None]) -> None:
+        self.jobs, self.device, self.say = jobs, choose_device(device), say
+        self._timed: dict[str, float] = {}
+
+    def seconds(self, job: Job) -> float:
+        """About how many seconds the rest of a job takes."""
+        if not job.work:
+            return 0.0
+        return max(0.0, self._pace(job.backbone) * job.work - run_seconds(job.folder))
+
+    def _pace(self, backbone: str) -> float:
+        """Seconds that an image costs per epoch."""
+        alike = [job for job in self.jobs if job.backbone == backbone and job.work]
+        done = [job for job in alike if status(job.folder) == "finished" and run_seconds(job.folder)]
+        if done:
+            return sum(run_seconds(job.folder) for job in done) / sum(job.work for job in done)
+        if backbone not in self._timed:
+            network = "the default backbone" if backbone == "auto" else backbone
+            self.say(f"timing {network} on {self.device} to estimate how long this takes")
+            self._timed[backbone] = seconds_per_image(backbone, self.device)
+        return self._timed[backbone]
+
+
+def seconds_per_image(backbone: str, device: torch.device) -> float:
+    """Seconds that one training image costs per epoch, from timed steps; a test image is counted with it.
+
+    Reading images is not included.
+    """
+    if backbone == "auto" and offline_weights() is not None and not hub_reachable():
+        backbone = OFFLINE_BACKBONE  # "auto" will fall back to it
+    built = build_backbone(backbone, "none")
+    encoder = Encoder(built.module, built.preprocessing).to(device)
+    half = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    pace = measure_pace(encoder, device, VIEWS_ON_GPU if device.type == "cuda" else VIEWS_ON_CPU, half)
+    return pace.per_image + pace.look  # one more, for a test image

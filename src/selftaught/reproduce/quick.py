@@ -66,7 +66,7 @@ def quick_table(table: Table) -> Table:
     """The rows of a table that can be run, on the embedded data; rows that are equal there become one.
 
     Example:
-        >>> from selftaught.reproduce.unsupervised import TABLE1
+        >>> from selftaught.reproduce.paper import TABLE1
         >>> [row.name for row in quick_table(TABLE1).rows][-2:]
         ['udml-ss-g512', 'stml-g512']
     """
@@ -88,7 +88,7 @@ def quick_name(table: Table, name: str) -> str:
     """The row of a table that stands for a row of this name in the quick table.
 
     Example:
-        >>> from selftaught.reproduce.unsupervised import TABLE1
+        >>> from selftaught.reproduce.paper import TABLE1
         >>> quick_name(TABLE1, "stml-bn512")
         'stml-g512'
     """

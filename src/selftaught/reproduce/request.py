@@ -1,6 +1,7 @@
 """The request for a reproduction, and the options that its folder was begun with."""
 
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,8 @@ from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import new_folder, plain_path, write_atomically
 from selftaught.learners import METHODS, has_setting
 from selftaught.recipes import Settings
+from selftaught.reproduce.paper import PARTNERS
 from selftaught.reproduce.quick import Quick
-from selftaught.reproduce.semi import PARTNERS
 from selftaught.reproduce.table import Row, Table
 
 BEGUN = "begun.json"
@@ -34,6 +35,25 @@ class Request:
     """A backbone instead of the rows' own."""
     device: str = "auto"
     quick: Quick | None = None
+
+    @property
+    def cases(self) -> list[tuple[Row, str]]:
+        """The rows, each with each of its data sets."""
+        return [(row, dataset) for row in self.rows for dataset in self.table.datasets(row)]
+
+    @property
+    def command(self) -> str:
+        """The command that continues the table, or makes it again."""
+        words = ["selftaught", "reproduce", self.table.name]
+        if len(self.rows) < sum(row.settings is not None for row in self.table.rows):
+            words += [word for row in self.rows for word in ("--rows", row.name)]
+        if self.quick is None:
+            words += ["--data", printable(self.data)]
+        words += ["--out", printable(self.out), "--seeds", str(self.seeds)]
+        for name, value in (("--epochs", self.epochs), ("--backbone", self.backbone)):
+            words += [] if value is None else [name, str(value)]
+        words += [] if self.device == "auto" else ["--device", self.device]
+        return shlex.join(words + (["--quick"] if self.quick else []))
 
     def settings(self, row: Row, dataset: str) -> dict[str, Any]:
         """The settings of training for a row on a data set, without images, weights, seed and device."""

@@ -1,21 +1,28 @@
-"""The results of a table as files: one for programs, one for people."""
+"""The results of a table as files, one for programs and one for people, each with the origin of its numbers."""
 
 import json
+import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import Any
 
+import torch
+
+import selftaught
+from selftaught.devices import available_cores, choose_device
 from selftaught.errors import SelftaughtError
 from selftaught.files import write_atomically
-from selftaught.reproduce.analysis import SENSITIVITY
+from selftaught.learners import make_settings
 from selftaught.reproduce.cells import Cell, collect
 from selftaught.reproduce.folders import failure, read_scores, status
 from selftaught.reproduce.inputs import incomplete_data
+from selftaught.reproduce.paper import SENSITIVITY
 from selftaught.reproduce.plan import Job
-from selftaught.reproduce.provenance import command, device_name, differences, epochs, versions
+from selftaught.reproduce.plots import write_sensitivity, write_shares
 from selftaught.reproduce.request import Request
-from selftaught.reproduce.sensitivity import write_sensitivity
-from selftaught.reproduce.shares import SHARES, write_shares
+from selftaught.reproduce.tables import SHARES
 from selftaught.reproduce.text import markdown
 
 JSON, MARKDOWN = "results.json", "results.md"
@@ -28,12 +35,16 @@ def write_results(request: Request, jobs: Sequence[Job]) -> None:
     facts = {
         "table": request.table.name,
         "title": request.table.title,
-        "command": command(request),
+        "command": request.command,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": device_name(request.device),
-        "versions": versions(),
+        "versions": {
+            "selftaught": selftaught.__version__,
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("torch", "torchvision", "timm", "numpy")},
+        },
         "seeds": request.seeds,
-        "epochs": epochs(request),
+        "epochs": sorted({make_settings(**request.settings(*case)).epochs for case in request.cases}),
         "incomplete_data": incomplete,
         "comparable_with_paper": (
             request.table.compared and request.epochs is None and request.backbone is None and not incomplete
@@ -84,3 +95,24 @@ def job_note(job: Job) -> dict[str, Any]:
     elif job.missing:
         note |= {"status": "cannot be run", "error": "; ".join(job.missing)}
     return note
+
+
+def device_name(device: str) -> str:
+    """The device in words, such as a GPU's name."""
+    chosen = choose_device(device)
+    if chosen.type == "cuda":
+        return torch.cuda.get_device_name(chosen)
+    return f"{chosen.type} ({platform.machine()}, {available_cores()} cores)"
+
+
+def differences(request: Request) -> dict[str, dict[str, list[Any]]]:
+    """The settings that the command's options changed: the recipes' values, and the values used."""
+    usual = replace(request, epochs=None, backbone=None, quick=None)
+    found: dict[str, dict[str, list[Any]]] = {}
+    for case in request.cases:
+        before, after = (asdict(make_settings(**each.settings(*case))) for each in (usual, request))
+        for name in (name for name in before if before[name] != after[name]):
+            sides = found.setdefault(name, {"recipe": [], "here": []})
+            for side, value in (("recipe", before[name]), ("here", after[name])):
+                sides[side] += [] if value in sides[side] else [value]
+    return found

@@ -7,11 +7,9 @@ import torch
 
 from selftaught.console import Reporter, duration
 from selftaught.errors import Collapse, Interrupted, SelftaughtError
-from selftaught.reproduce.estimate import Estimator
 from selftaught.reproduce.folders import drop_checkpoints, forget_failure, note_failure, run_seconds, status
 from selftaught.reproduce.inputs import PHOTOS
-from selftaught.reproduce.plan import Job
-from selftaught.reproduce.provenance import command
+from selftaught.reproduce.plan import Estimator, Job
 from selftaught.reproduce.request import Request, begin
 from selftaught.reproduce.results import job_note, write_results
 from selftaught.training import train
@@ -47,7 +45,7 @@ def run_jobs(request: Request, jobs: Sequence[Job], estimator: Estimator, report
             _attempt(job, request, reporter)
             write_results(request, jobs)
     except (Interrupted, KeyboardInterrupt):
-        raise Interrupted(f"stopped; what is done is kept, go on with: {command(request)}") from None
+        raise Interrupted(f"stopped; what is done is kept, go on with: {request.command}") from None
     return sum(note["status"] == "failed" for note in map(job_note, jobs))
 
 
