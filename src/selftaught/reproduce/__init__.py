@@ -1,7 +1,7 @@
 """The paper's tables and figures, from recipes to files."""
 
 from selftaught.reproduce.cells import collect
-from selftaught.reproduce.figures import draw_figures
+from selftaught.reproduce.figures.draw import draw_figures
 from selftaught.reproduce.folders import failure, status
 from selftaught.reproduce.inputs import incomplete_data
 from selftaught.reproduce.plan import Estimator, Job, make_jobs

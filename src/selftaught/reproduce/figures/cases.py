@@ -7,6 +7,7 @@ import torch
 from PIL import Image, ImageFont, ImageOps
 from torch import Tensor
 
+from selftaught.errors import counted
 from selftaught.report import INK, Frame, Tile, above, contact_sheet, font, text_line
 from selftaught.reproduce.figures.drawing import Drawing
 from selftaught.reproduce.figures.gallery import Gallery, evenly
@@ -64,8 +65,12 @@ def draw_cases(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
         alike = alike[evenly(max(SHOWN // 2, SHOWN - len(others)), len(alike))]
         others = others[evenly(SHOWN - len(alike), len(others))]
         shown = [_pair(gallery, relations, int(first[m]), int(second[m])) for m in torch.cat([alike, others])]
-        sheets.append(_sheet(gallery, f"({case}) {CASES[case][0].capitalize()}: {_share(same)}", shown))
-        rows += [[case, *_row(gallery, pair)] for pair in shown]
+        count = f"{counted(len(same), 'pair')}, {float(same.double().mean()):.0%} of one class"
+        heading = f"({case}) {CASES[case][0].capitalize()}: {count if len(same) else 'no such pair'}"
+        sheets.append(_sheet(gallery, heading, shown))
+        for pair in shown:
+            images = [text for i in (pair.one, pair.other) for text in (gallery.images.files[i], gallery.labels[i])]
+            rows.append([case, *images, *pair.w.values(), int(pair.same)])
     notes = (
         f"High: the top {1 - HIGH:.0%} of the batch's pairs. Low: the lower {LOW:.0%}. w is the mean of wᴾ and wᶜ.",
         "Pairs of one class are shown first, and more often than they occur.",
@@ -88,18 +93,6 @@ def _pair(gallery: Gallery, relations: Relations, first: int, second: int) -> Pa
     one, other = int(relations.ids[first]), int(relations.ids[second])
     w = {name: float(getattr(relations, name)[first, second]) for name in NAMES}
     return Pair(one, other, w, gallery.labels[one] == gallery.labels[other])
-
-
-def _row(gallery: Gallery, pair: Pair) -> list[object]:
-    files, labels = gallery.images.files, gallery.labels
-    images = [files[pair.one], labels[pair.one], files[pair.other], labels[pair.other]]
-    return [*images, *pair.w.values(), int(pair.same)]
-
-
-def _share(same: Tensor) -> str:
-    if not len(same):
-        return "no such pair"
-    return f"{'1 pair' if len(same) == 1 else f'{len(same):,} pairs'}, {float(same.double().mean()):.0%} of one class"
 
 
 def _sheet(gallery: Gallery, heading: str, shown: Sequence[Pair]) -> Image.Image:

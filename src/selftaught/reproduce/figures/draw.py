@@ -12,14 +12,12 @@ from selftaught.data import FileReader, ImageFolder, check_skipped, find_unreada
 from selftaught.devices import available_cores
 from selftaught.encoding import FEW_IMAGES, views_in_training
 from selftaught.errors import SelftaughtError, UsageError, printable
-from selftaught.reproduce.figures.auroc import draw_auroc
 from selftaught.reproduce.figures.cases import draw_cases
 from selftaught.reproduce.figures.drawing import Drawing
 from selftaught.reproduce.figures.gallery import Gallery
-from selftaught.reproduce.figures.most_similar import draw_most_similar
 from selftaught.reproduce.figures.observe import EpochResult, Observer, cost
-from selftaught.reproduce.figures.retrievals import draw_retrievals, milestones
-from selftaught.reproduce.figures.scatter import draw_scatter
+from selftaught.reproduce.figures.retrievals import draw_most_similar, draw_retrievals, milestones
+from selftaught.reproduce.figures.similarities import draw_auroc, draw_scatter
 from selftaught.reproduce.figures.tsne import draw_tsne
 from selftaught.training import Snapshot, kept, load_snapshot
 

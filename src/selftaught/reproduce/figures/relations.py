@@ -10,7 +10,7 @@ from torch import Tensor
 from selftaught.learners import VIEWS, STMLSettings
 from selftaught.method import contextual_from_pairwise, pairwise_similarity
 
-NAMES = {"pairwise": "pairwise", "contextual": "contextual", "contextualized": "contextualized"}
+NAMES = ("pairwise", "contextual", "contextualized")
 """The three similarities: w^P (Eq. 5), w^C (Eq. 9) and w (Eq. 10)."""
 
 

@@ -1,19 +1,19 @@
-"""The images that evenly spaced queries retrieve during training."""
+"""The images nearest to a query: among all images during training, and within its batch before and after."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
 from selftaught.report import Tile, beside, contact_sheet
 from selftaught.reproduce.figures.drawing import Drawing
-from selftaught.reproduce.figures.gallery import Gallery
+from selftaught.reproduce.figures.gallery import Gallery, evenly
 from selftaught.reproduce.figures.observe import EpochResult
 from selftaught.retrieval import nearest
 
-QUERIES, TOP = 8, 3
 MILESTONES = 4
 """Epochs on the picture: the first kept, the last, and some evenly between."""
 TILE = 128
+Row = list[object]
 
 
 def milestones(epochs: Sequence[int]) -> list[int]:
@@ -29,29 +29,63 @@ def milestones(epochs: Sequence[int]) -> list[int]:
 
 
 def draw_retrievals(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
-    """The TOP nearest images of each query among all, at each milestone."""
-    queries = gallery.queries(QUERIES)
+    """The 3 nearest images of each of 8 evenly spaced queries among all, at each milestone."""
+    queries = gallery.queries(8)
     index = torch.tensor(queries)
     asked = [[Tile(gallery.paths[query], gallery.labels[query], "query")] for query in queries]
     sheets = [contact_sheet(asked, headings={0: "Query"}, tile=TILE)]
-    rows: list[list[object]] = []
-    files = gallery.images.files
+    rows: list[Row] = []
     for result in seen:
         z = result.vectors
         if z is None:
             continue
-        distances, found = nearest(z[index], z, min(TOP, len(z) - 1), exclude=index)
-        tiles: list[list[Tile]] = [[] for _ in queries]
-        for row, query, near, far in zip(tiles, queries, found.tolist(), distances.tolist(), strict=True):
-            for rank, (i, distance) in enumerate(zip(near, far, strict=True), 1):
-                right = gallery.labels[i] == gallery.labels[query]
-                caption = _number(distance) if right else f"{_number(distance)} · {gallery.labels[i]}"
-                row.append(Tile(gallery.paths[i], caption, "right" if right else "wrong"))
-                rows.append([result.epoch, files[query], rank, files[i], distance, int(right)])
+        distances, found = nearest(z[index], z, min(3, len(z) - 1), exclude=index)
+        tiles = []
+        for query, near, far in zip(queries, found.tolist(), distances.tolist(), strict=True):
+            shown, noted = _ranked(gallery, result, query, zip(near, far, strict=True), name_wrong=True)
+            tiles.append(shown)
+            rows += noted
         sheets.append(contact_sheet(tiles, headings={0: result.title}, tile=TILE))
     return Drawing(beside(sheets), ["epoch", "query", "rank", "path", "distance", "same_class"], rows)
 
 
-def _number(distance: float) -> str:
-    """Two decimals for the usual distances; two digits for very small ones."""
-    return f"{distance:.2g}" if 0 < distance < 0.01 else f"{distance:.2f}"
+def draw_most_similar(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
+    """The 8 images of a batch most similar to each of 6 evenly spaced queries of it, before training and at its end.
+
+    The queries are the same before and after; the rest of the batch are their neighbors at that time.
+    """
+    tiles: list[list[Tile]] = []
+    headings: dict[int, str] = {}
+    rows: list[Row] = []
+    for result in seen if len(seen) < 2 else (seen[0], seen[-1]):
+        assert result.similarities is not None
+        headings[len(tiles)] = f"{result.title}: most similar in its batch (and how many more of its class that has)"
+        relations = result.similarities.relations
+        able = gallery.with_company(result.similarities.queries) or result.similarities.queries
+        for query in (able[i] for i in evenly(6, len(able))):
+            own = int((relations.ids == query).nonzero()[0, 0])
+            w = relations.contextualized[own].clone()
+            w[own] = -1
+            values, places = w.topk(min(8, len(w) - 1))
+            near = zip(relations.ids[places].tolist(), values.tolist(), strict=True)
+            others = sum(gallery.labels[i] == gallery.labels[query] for i in relations.ids.tolist()) - 1
+            shown, noted = _ranked(gallery, result, query, near)
+            tiles.append([Tile(gallery.paths[query], f"{gallery.labels[query]} ({others})", "query"), *shown])
+            rows += noted
+    picture = contact_sheet(tiles, headings=headings, tile=TILE)
+    return Drawing(picture, ["epoch", "query", "rank", "path", "contextualized", "same_class"], rows)
+
+
+def _ranked(
+    gallery: Gallery, result: EpochResult, query: int, near: Iterable[tuple[int, float]], *, name_wrong: bool = False
+) -> tuple[list[Tile], list[Row]]:
+    """The tiles and the table rows of images with their distance or similarity, the nearest first."""
+    tiles, rows = [], []
+    for rank, (image, value) in enumerate(near, 1):
+        right = gallery.labels[image] == gallery.labels[query]
+        number = f"{value:.2g}" if 0 < value < 0.01 else f"{value:.2f}"
+        caption = f"{number} · {gallery.labels[image]}" if name_wrong and not right else number
+        tiles.append(Tile(gallery.paths[image], caption, "right" if right else "wrong"))
+        files = gallery.images.files
+        rows.append([result.epoch, files[query], rank, files[image], value, int(right)])
+    return tiles, rows

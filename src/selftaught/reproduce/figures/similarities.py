@@ -1,15 +1,23 @@
-"""The two similarities of every pair of images in a batch against each other."""
+"""The similarities of pairs of images: how well they tell classes apart during training, and one against another."""
 
 from collections.abc import Sequence
 
 import torch
 from matplotlib.figure import Figure
 
-from selftaught.report import FAINT, FRAME_COLORS, INK
+from selftaught.report import FAINT, FRAME_COLORS, INK, draw_lines
 from selftaught.reproduce.figures.drawing import Drawing
 from selftaught.reproduce.figures.gallery import Gallery
-from selftaught.reproduce.figures.observe import EpochResult
+from selftaught.reproduce.figures.observe import BATCHES, EpochResult
 from selftaught.reproduce.figures.relations import NAMES, pairs
+
+
+def draw_auroc(_: Gallery, seen: Sequence[EpochResult]) -> Drawing:
+    """Fig. 3: AUROC of class equivalence, over pairs of rows that show different images, as a mean over batches."""
+    rows = [{"epoch": float(o.epoch), **o.similarities.auroc} for o in seen if o.similarities is not None]
+    title = f"AUROC of class equivalence – mean of {BATCHES} batches"
+    picture = draw_lines(rows, {name: name for name in NAMES}, title)
+    return Drawing(picture, ["epoch", *NAMES], ([int(row["epoch"]), *(row[name] for name in NAMES)] for row in rows))
 
 
 def draw_scatter(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
@@ -21,7 +29,7 @@ def draw_scatter(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
     assert last.similarities is not None
     relations = last.similarities.relations
     first, second = pairs(relations)
-    values = {name: getattr(relations, name)[first, second] for name in NAMES}
+    values = torch.stack([getattr(relations, name)[first, second] for name in NAMES], 1)
     one, other = relations.ids[first], relations.ids[second]
     same = gallery.classes[one] == gallery.classes[other]
     figure = Figure(figsize=(6, 5.2), dpi=150, layout="constrained", facecolor="white")
@@ -29,7 +37,7 @@ def draw_scatter(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
     kinds = ((~same, "two classes", FRAME_COLORS["wrong"], 5), (same, "one class", FRAME_COLORS["right"], 9))
     for kind, name, color, size in kinds:
         label = f"{int(kind.sum()):,} pairs of {name}"
-        x, y = values["pairwise"][kind].numpy(), values["contextual"][kind].numpy()
+        x, y = values[kind, :2].T.numpy()
         axes.scatter(x, y, size, color, alpha=0.55, linewidths=0, label=label, zorder=2)
     axes.set_ylim(-0.03, 1.03)
     left, right = axes.get_xlim()
@@ -47,7 +55,6 @@ def draw_scatter(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
     axes.spines[["left", "bottom"]].set_color(FAINT)
     axes.legend(loc="upper left", fontsize=8, frameon=False, labelcolor=INK)
     files = gallery.images.files
-    numbers = torch.stack([values[name] for name in NAMES], 1).tolist()
-    indices = zip(one.tolist(), other.tolist(), numbers, same.tolist(), strict=True)
+    indices = zip(one.tolist(), other.tolist(), values.tolist(), same.tolist(), strict=True)
     rows = ([files[i], files[j], *w, int(equal)] for i, j, w, equal in indices)
     return Drawing(figure, ["path", "other_path", *NAMES, "same_class"], rows)
