@@ -29,7 +29,8 @@ import torch
 from torch import Tensor
 
 from selftaught.data import CachedReader, DecodedCache, ViewRequest, Views, find_images, view_seeds
-from selftaught.data.images import identity
+from selftaught.data.decoded_images import DecodedImage
+from selftaught.data.images import stamp
 from selftaught.method import random_batches
 from selftaught.retrieval import approximate_nearest, nearest, recall_against_exact, recall_at_k
 
@@ -143,7 +144,7 @@ def listing(files: int) -> Listed:
             pixel = np.zeros((1, 1, 3), np.uint8)
             for number in range(files):  # as if decoded before
                 image = images.path(number)
-                reader.cache.add(kind, image, pixel, (1, 1), identity(image))
+                reader.cache.add(kind, image, DecodedImage(pixel, (1, 1), stamp(image)))
             reader.cache.refresh()
             times.append(time.perf_counter())
             reader.prepare(images, None)

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from selftaught.data.prefetch import AHEAD, prefetch
+from selftaught.data.loader import AHEAD, prefetch
 
 
 def test_items_come_in_order_from_another_thread_and_only_a_few_ahead() -> None:

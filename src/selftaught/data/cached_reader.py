@@ -15,8 +15,7 @@ from selftaught.data.decoded_images import DecodedImage, Decoder, collate, split
 from selftaught.data.device_crops import CropResizer, Packed
 from selftaught.data.device_images import DeviceImages, move_to_device
 from selftaught.data.folder import ImageFolder
-from selftaught.data.loader import Loader
-from selftaught.data.prefetch import prefetch
+from selftaught.data.loader import Loader, prefetch
 from selftaught.data.requests import Batch, ImageReader, View, ViewRequest
 from selftaught.data.views import Views
 
@@ -153,14 +152,16 @@ class CachedReader(ImageReader):
             positions: list[int] = []
             failures: list[tuple[int, str]] = []
             for position, (request, slot) in enumerate(zip(batch, slots, strict=True)):
-                found = self.cache.load(slot) if slot >= 0 else next(new)
-                if found is None:  # damaged since it was found
-                    (found,) = split(next(self._loader.read_here([[request]])))
+                stored = self.cache.load(slot) if slot >= 0 else None
+                # One that was found, but has been damaged since, is decoded here.
+                found = stored or (next(new) if slot < 0 else self._decoder[request])
                 if isinstance(found, str):
                     failures.append((position, found))
                     continue
-                if not isinstance(found, DecodedImage):
-                    found = self._store(request, *found)
+                if stored is None:
+                    kind = self._decoder.kind(request)
+                    self.cache.add(kind, request.path, found)
+                    self._known[kind][request.path] = -1
                 images.append(found)
                 positions.append(position)
             sizes = np.array([image.pixels.shape[1::-1] for image in images], np.int64).reshape(-1, 2)
@@ -169,12 +170,6 @@ class CachedReader(ImageReader):
                 part[:] = image.pixels.reshape(-1, 3)
             originals = np.array([image.original for image in images], np.int64).reshape(-1, 2)
             yield self._sent(batch, packed, originals, positions, failures)
-
-    def _store(self, request: ViewRequest, image: DecodedImage, stamp: tuple[int, int]) -> DecodedImage:
-        kind = self._decoder.kind(request)
-        self.cache.add(kind, request.path, image.pixels, image.original, stamp)
-        self._known[kind][request.path] = -1
-        return image
 
     def _stored_slots(self, kind: str, paths: list[str]) -> dict[str, int]:
         """The places of the images that are stored, by their paths."""

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from selftaught.data.images import identity, open_image
+from selftaught.data.images import open_image, stamp
 from selftaught.data.tar_index import Member, read_member
-from selftaught.errors import ImageError, SelftaughtError
+from selftaught.errors import SelftaughtError
 from selftaught.files import read_file
 
 FINGERPRINT_SIDE = 32
@@ -59,10 +59,7 @@ def find_same_bytes(paths: Sequence[str]) -> list[int]:
     found = list(range(len(paths)))
     sizes: dict[int, list[int]] = defaultdict(list)
     for index, path in enumerate(paths):
-        try:
-            sizes[identity(path)[0]].append(index)
-        except ImageError:
-            continue
+        sizes[stamp(path)[0]].append(index)
     for indices in sizes.values():
         first: dict[bytes, int] = {}
         for index in indices if len(indices) > 1 else ():
@@ -85,7 +82,7 @@ def examine(path: str) -> Picture:
     small.thumbnail((SHARPNESS_SIDE, SHARPNESS_SIDE), Image.Resampling.BOX)
     gray = np.pad(np.asarray(small, np.float32), 1, mode="edge")
     edges = gray[:-2, 1:-1] + gray[2:, 1:-1] + gray[1:-1, :-2] + gray[1:-1, 2:] - 4 * gray[1:-1, 1:-1]
-    return Picture(image.width, image.height, identity(path)[0], float(edges.var()), digest)
+    return Picture(image.width, image.height, stamp(path)[0], float(edges.var()), digest)
 
 
 def fingerprint(path: str) -> np.ndarray:

@@ -19,8 +19,7 @@ import numpy as np
 from selftaught.data.cache_segments import RECORD, checksum, possible_records, read_records, segment_sizes
 from selftaught.data.cache_space import CACHE_LIMIT, FREE, cache_root, claim_collection, free_space, make_room
 from selftaught.data.decoded_images import DecodedImage
-from selftaught.data.images import identity
-from selftaught.errors import ImageError
+from selftaught.data.images import stamp
 
 FORMAT = 2
 """The version of the files and of what they store: each version has collections of its own."""
@@ -116,9 +115,12 @@ class DecodedCache:
 
     def load(self, slot: int) -> DecodedImage | None:
         """An image with memory of its own; None if it is damaged."""
-        (size,), (original,) = self.sizes([slot])
-        pixels = np.empty((size[1], size[0], 3), np.uint8)
-        return DecodedImage(pixels, (int(original[0]), int(original[1]))) if self.read(slot, pixels) else None
+        record = self._records[slot]
+        pixels = np.empty((record["height"], record["width"], 3), np.uint8)
+        if not self.read(slot, pixels):
+            return None
+        original = int(record["original_width"]), int(record["original_height"])
+        return DecodedImage(pixels, original, (int(record["bytes"]), int(record["changed"])))
 
     def sizes(self, slots: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """Width and height of each image as stored, and of the original: n×2 each."""
@@ -126,13 +128,12 @@ class DecodedCache:
         stored = np.stack([records["width"], records["height"]], 1).astype(np.int64)
         return stored, np.stack([records["original_width"], records["original_height"]], 1).astype(np.int64)
 
-    def add(self, kind: str, path: str, pixels: np.ndarray, original: tuple[int, int], stamp: tuple[int, int]) -> None:
-        """Store an image, unless the cache is full. It is found after the next :meth:`refresh`.
-
-        ``stamp``: the file's :func:`identity` when it was read.
-        """
+    def add(self, kind: str, path: str, image: DecodedImage) -> None:
+        """Store an image, unless the cache is full. It is found after the next :meth:`refresh`."""
         if self.closed_because is not None:
             return
+        pixels = np.ascontiguousarray(image.pixels)
+        height, width = pixels.shape[:2]
         try:
             if pixels.nbytes > self._allowance:
                 self._measure(pixels.nbytes)
@@ -142,9 +143,8 @@ class DecodedCache:
                 self.closed_because = f"{self.root} is on a disk that is nearly full" if full else limit
                 return
             self._writing = self._writing or self._begin_segment()
-            pixels = np.ascontiguousarray(pixels)
-            height, width = pixels.shape[:2]
-            record = np.array((_key(kind, path), *stamp, self._written, width, height, *original, 0), RECORD)
+            place = (self._written, width, height, *image.original)
+            record = np.array((_key(kind, path), *image.stamp, *place, 0), RECORD)
             record["checksum"] = checksum(record, pixels)
             self._writing[0].write(pixels.data)
             self._written += pixels.nbytes
@@ -180,10 +180,7 @@ class DecodedCache:
     def _newest(self, path: str, low: int, high: int) -> int:
         if low == high:
             return -1
-        try:
-            now = identity(path)
-        except ImageError:
-            return -1
+        now = stamp(path)
         for slot in range(high - 1, low - 1, -1):
             segment, row = self._places[slot].tolist()
             if self._states[self._sizes[segment][0]][row] == BAD:

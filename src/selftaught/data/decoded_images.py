@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from selftaught.data.images import identity, open_image
+from selftaught.data.images import open_image, stamp
 from selftaught.data.requests import ViewRequest
 from selftaught.data.views import Views
 from selftaught.errors import ImageError
@@ -23,12 +23,14 @@ DRAFT = 2
 
 @dataclass(frozen=True)
 class DecodedImage:
-    """An image with memory of its own."""
+    """An image as it is stored."""
 
     pixels: np.ndarray
     """uint8 height×width×3."""
     original: tuple[int, int]
     """Width and height before it was made smaller."""
+    stamp: tuple[int, int]
+    """The file's :func:`stamp` when it was read."""
 
 
 def shrink(image: Image.Image, side: int) -> Image.Image:
@@ -45,10 +47,7 @@ def shrink(image: Image.Image, side: int) -> Image.Image:
     return image.resize((width, height), Image.Resampling.BICUBIC, reducing_gap=3.0)
 
 
-_Stored = tuple[np.ndarray, tuple[int, int], tuple[int, int]]
-
-
-class Decoder(Dataset[_Stored | str]):
+class Decoder(Dataset[DecodedImage | str]):
     """Decodes a file for the cache: as a finished center view, or with a short side of at most ``side``."""
 
     def __init__(self, views: Views, side: int) -> None:
@@ -60,16 +59,17 @@ class Decoder(Dataset[_Stored | str]):
             return f"center {self.views.use_size} of {self.views.resize}"
         return f"short side {self.side}, long side at most {LONGEST} times that, drafts from {DRAFT} times that"
 
-    def __getitem__(self, request: ViewRequest) -> _Stored | str:
+    def __getitem__(self, request: ViewRequest) -> DecodedImage | str:
+        """The image, or the reason why it cannot be read."""
+        before = stamp(request.path)
         try:
-            stamp = identity(request.path)
             image = open_image(request.path, None if request.view == "center" else DRAFT * self.side)
         except ImageError as error:
             return str(error)
         if request.view == "center":
             pixels = self.views(image, "center")[0].permute(1, 2, 0).numpy()
-            return pixels, (self.views.use_size, self.views.use_size), stamp
-        return np.asarray(shrink(image, self.side)), image.size, stamp
+            return DecodedImage(pixels, (self.views.use_size, self.views.use_size), before)
+        return DecodedImage(np.asarray(shrink(image, self.side)), image.size, before)
 
 
 class Collated(NamedTuple):
@@ -77,23 +77,23 @@ class Collated(NamedTuple):
 
     pixels: Tensor
     table: list[tuple[int, int, tuple[int, int], tuple[int, int]] | str]
-    """Width, height, original size and stamp of each image, or the reason why it cannot be read."""
+    """Height, width, original size and stamp of each image, or the reason why it cannot be read."""
 
 
-def collate(results: Sequence[_Stored | str]) -> Collated:
-    flat = [result[0].reshape(-1, 3) for result in results if not isinstance(result, str)]
+def collate(results: Sequence[DecodedImage | str]) -> Collated:
+    flat = [result.pixels.reshape(-1, 3) for result in results if not isinstance(result, str)]
     pixels = torch.from_numpy(np.concatenate(flat)) if flat else torch.empty(0, 3, dtype=torch.uint8)
-    return Collated(pixels, [r if isinstance(r, str) else (*r[0].shape[1::-1], *r[1:]) for r in results])
+    return Collated(pixels, [r if isinstance(r, str) else (*r.pixels.shape[:2], r.original, r.stamp) for r in results])
 
 
-def split(collated: Collated) -> Iterator[tuple[DecodedImage, tuple[int, int]] | str]:
-    """Each image and its stamp, or the reason why it cannot be read."""
+def split(collated: Collated) -> Iterator[DecodedImage | str]:
+    """What :func:`collate` was given."""
     flat, start = collated.pixels.numpy(), 0
     for row in collated.table:
         if isinstance(row, str):
             yield row
             continue
-        width, height, original, stamp = row
-        count = width * height
-        yield DecodedImage(flat[start : start + count].reshape(height, width, 3), original), stamp
-        start += count
+        height, width, original, read = row
+        end = start + height * width
+        yield DecodedImage(flat[start:end].reshape(height, width, 3), original, read)
+        start = end

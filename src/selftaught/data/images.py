@@ -54,27 +54,18 @@ def open_image(path: str | os.PathLike[str], least: int | None = None) -> Image.
         raise ImageError(f"damaged: {' '.join(str(error).split()) or type(error).__name__}") from None
 
 
-def identity(path: str | os.PathLike[str]) -> tuple[int, int]:
+def stamp(path: str | os.PathLike[str]) -> tuple[int, int]:
     """An image's size in bytes and time of change in ns (for a member, the shard's): either differs after a change.
 
-    Raises:
-        ImageError: if there is no such file.
+    For a file that is gone, it is one that no file has: reading the image will report it.
     """
     try:
         if isinstance(path, Member):
             return path.size, os.stat(path.archive).st_mtime_ns  # noqa: PTH116
         status = os.stat(path)  # noqa: PTH116
-    except OSError as error:
-        raise ImageError(_why(error)) from None
-    return status.st_size, status.st_mtime_ns
-
-
-def stamp(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """The :func:`identity` of an image, one that no image has if it is gone: reading it will report that."""
-    try:
-        return identity(path)
-    except ImageError:
+    except OSError:
         return -1, -1
+    return status.st_size, status.st_mtime_ns
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

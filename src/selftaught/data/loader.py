@@ -1,11 +1,13 @@
-"""Worker processes that answer batches of requests, in order, and serve every pass of a run."""
+"""Items before they are needed: batches from worker processes that serve every pass of a run, or from a thread."""
 
 import multiprocessing
 import signal
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
@@ -19,6 +21,10 @@ T = TypeVar("T")
 FEWER = "use fewer of them (--set workers=N)"
 WHY = {-9: "most likely because the memory ran out", -7: "most likely because the shared memory (/dev/shm) ran out"}
 """Reasons by the exit code of a process that a signal ended: SIGKILL, SIGBUS."""
+
+AHEAD = 3
+"""The number of items that are made before they are asked for."""
+END = object()
 
 
 class ReadersEnded(SelftaughtError, RuntimeError):
@@ -102,6 +108,24 @@ class Loader(Generic[T]):
         for worker in workers:
             worker.join(0.1)
         return next((worker.exitcode for worker in workers if worker.exitcode), 0)
+
+
+def prefetch(items: Iterator[T]) -> Generator[T]:
+    """The same items, made in a thread, AHEAD of them before they are asked for.
+
+    Example:
+        >>> list(prefetch(iter(range(5))))
+        [0, 1, 2, 3, 4]
+    """
+    with ThreadPoolExecutor(1) as thread:
+        waiting = deque(thread.submit(next, items, END) for _ in range(AHEAD))
+        try:
+            while (item := waiting.popleft().result()) is not END:
+                waiting.append(thread.submit(next, items, END))
+                yield item  # type: ignore[misc]
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
 class _Forward:

@@ -1,20 +1,25 @@
 """Cars-196: 196 models of cars; the first 98 are trained on, the others tested."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed
 from selftaught.data.benchmarks.index import has_files
-from selftaught.errors import SelftaughtError, printable
+from selftaught.errors import SelftaughtError, one_line, printable
 
 TRAIN_CLASSES = 98
 INDEX = "cars_annos.mat"
 
 
 def _images(folder: Path) -> list[Listed]:
-    content = _read_mat(folder / INDEX)
+    from scipy.io import loadmat
+
+    file = folder / INDEX
+    try:
+        content = loadmat(file, squeeze_me=True, variable_names=["annotations", "class_names"])
+    except Exception as error:  # scipy can raise anything on damaged files
+        raise SelftaughtError(f"{printable(file)} cannot be read ({one_line(error)}): get {CARS.origin}") from None
     try:
         annotations = np.atleast_1d(content["annotations"])
         names = [str(name) for name in np.atleast_1d(content["class_names"])]
@@ -27,19 +32,8 @@ def _images(folder: Path) -> list[Listed]:
         ]
     except (KeyError, ValueError, TypeError, IndexError) as error:
         raise SelftaughtError(
-            f"{printable(folder / INDEX)} does not list cars by relative_im_path, class and class_names "
-            f"({' '.join(str(error).split())}): get {CARS.origin}"
-        ) from None
-
-
-def _read_mat(file: Path) -> Any:
-    from scipy.io import loadmat
-
-    try:
-        return loadmat(file, squeeze_me=True, variable_names=["annotations", "class_names"])
-    except Exception as error:  # scipy can raise anything on damaged files
-        raise SelftaughtError(
-            f"{printable(file)} cannot be read ({' '.join(str(error).split())}): get {CARS.origin}"
+            f"{printable(file)} does not list cars by relative_im_path, class and class_names ({one_line(error)}): "
+            f"get {CARS.origin}"
         ) from None
 
 

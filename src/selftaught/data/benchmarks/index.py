@@ -5,29 +5,22 @@ import re
 from pathlib import Path
 
 from selftaught.errors import SelftaughtError, printable
+from selftaught.files import read_file
 
 
 def has_files(folder: Path, *names: str) -> bool:
     return all(os.path.isfile(folder / name) for name in names)  # noqa: PTH113, false also without permission
 
 
-def read_lines(file: Path) -> list[str]:
-    try:
-        return file.read_text("utf-8", errors="surrogateescape").splitlines()
-    except OSError as error:
-        raise SelftaughtError(f"cannot read {printable(file)}: {error.strerror}") from None
-
-
 def read_rows(file: Path, pattern: str, example: str, header: str | None = None) -> list[tuple[str, ...]]:
     """The groups of ``pattern`` in every line; blank lines are skipped."""
-    form = re.compile(pattern)
     rows: list[tuple[str, ...]] = []
-    for number, line in enumerate(read_lines(file), 1):
+    for number, line in enumerate(read_file(file).decode("utf-8", "surrogateescape").splitlines(), 1):
         if number == 1 and header is not None:
             if line.split() != header.split():
                 raise _malformed(file, number, line, header)
         elif line.strip():
-            match = form.fullmatch(line.strip())
+            match = re.fullmatch(pattern, line.strip())
             if match is None:
                 raise _malformed(file, number, line, example)
             rows.append(match.groups())
