@@ -206,6 +206,16 @@ def test_a_file_that_cannot_be_read_is_named(embedder: Embedder, tmp_path: Path)
             embedder.encode(images)
 
 
+def test_what_is_no_image_and_what_is_no_run_is_named(embedder: Embedder) -> None:
+    nothing: Any = None
+    with pytest.raises(ImageError, match=r"images are paths, Pillow images or arrays, .* not None"):
+        embedder.encode(nothing)
+    for wrong in (3, None, ""):
+        run: Any = wrong
+        with pytest.raises(UsageError, match=f"there is no run {wrong!r}: give the folder of one"):
+            Embedder.load(run)
+
+
 def test_a_saved_model_is_the_same_model(embedder: Embedder, photos: Path, tmp_path: Path) -> None:
     embedder.save(tmp_path / "copy")
     image = next(photos.rglob("*.jpg"))

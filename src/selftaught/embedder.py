@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from selftaught.console import Reporter
 from selftaught.data import Advance
 from selftaught.devices import choose_device
-from selftaught.encoding import BATCH_SIZE, SCALES, Encoding, ImageLike
-from selftaught.errors import SelftaughtError, UsageError
+from selftaught.encoding import BATCH_SIZE, SCALES, Encoding, Failures, ImageLike
+from selftaught.errors import ImageError, SelftaughtError, UsageError
 from selftaught.model_files import DESCRIPTION, build_network, check_folder, describe, read_description, refuse_code
 from selftaught.networks import (
     LARGEST_SIZE,
@@ -75,8 +75,8 @@ class Embedder:
             backbone: the module a run was trained with, if it was your own; its weights are overwritten.
             size, mirror, scales: as in :meth:`seeing`; by default as the model was saved.
         """
-        if not os.fspath(run):
-            raise UsageError("the run's name is empty: give its folder, or a backbone's name")
+        if not isinstance(run, str | os.PathLike) or not os.fspath(run):
+            raise UsageError(f"there is no run {run!r}: give the folder of one, or a backbone's name")
         if backbone is None and not Path(run).exists() and is_backbone(str(run)):
             return cls.plain(str(run), device).seeing(size, mirror, scales)
         downloaded = looks_like_repository(str(run))
@@ -147,9 +147,15 @@ class Embedder:
             raise UsageError(f"the network cannot be used at {' and '.join(map(str, other.sides))} pixels") from None
         return other
 
-    def whiten(self, paths: Sequence[str], dim: int | None = None, advance: Advance = lambda _: None) -> "Embedder":
+    def whiten(
+        self,
+        paths: Sequence[str],
+        dim: int | None = None,
+        advance: Advance = lambda _: None,
+        check: Callable[[Failures], None] = lambda _: None,
+    ) -> "Embedder":
         """The same model with vectors half-whitened on these images (less where they already form groups) and of length
-        1: no labels, no training."""
+        1: no labels, no training. ``check`` gets (position, reason) of those that cannot be read; it may raise."""
         head = self.network.heads["f"]
         if not isinstance(head, nn.Identity | nn.Linear):
             raise UsageError("this model cannot be whitened: its head has more than one layer")
@@ -157,7 +163,8 @@ class Embedder:
             self.encoding, network=EmbeddingNetwork(self.network.encoder, {"f": head}), mirror=False, scales=1
         )
         every = -(-len(paths) // WHITENED_ON)
-        features, _ = raw.encode_files(paths[::every], advance)
+        features, failures = raw.encode_files(paths[::every], advance)
+        check([(position * every, reason) for position, reason in failures])
         try:
             linear = head if isinstance(head, nn.Linear) else None
             layer = whitened_layer(features, dim or self.dim, choose_exponent(features), linear)
@@ -244,6 +251,8 @@ class Embedder:
             raise ValueError(f"batch_size must be at least 1, but is {batch_size}")
         if isinstance(images, (str, os.PathLike, Image.Image)) or getattr(images, "ndim", 4) < 4:
             return self.encode([cast(ImageLike, images)], batch_size)[0]
+        if not isinstance(images, Iterable):
+            raise ImageError(f"images are paths, Pillow images or arrays, one or several of them, but not {images!r}")
         parts = [torch.empty(0, self.dim)]
         count = len(images) if isinstance(images, Sized) else None
         with Reporter(quiet=not show_progress).work("embedding images", count) as tell:

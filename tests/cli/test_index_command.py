@@ -252,3 +252,12 @@ def test_how_images_are_seen_is_part_of_the_index(
     (row,) = json.loads(text)
     expected = inside.encode([photos / "class 1" / "0.jpg", row["neighbors"][0]["path"]])
     assert row["neighbors"][0]["distance"] == pytest.approx(torch.dist(*expected).item(), rel=1e-3)
+
+
+def test_a_mistyped_subcommand_is_told_from_a_run(call: Call, run: Path, images: Path, tmp_path: Path) -> None:
+    code, _, error = call("index", "remve", tmp_path / "index", "photo.jpg")
+    assert (code, "'remve' is no subcommand of index: did you mean 'remove'?" in error) == (2, True)
+    code, _, error = call("index", "delete", tmp_path / "index", "photo.jpg")
+    assert (code, "choose from make, add, remove, sync, push" in error) == (2, True)
+    code, _, error = call("index", run, images)
+    assert (code, "--out" in error, "subcommand" in error) == (2, True, False)

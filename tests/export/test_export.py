@@ -1,6 +1,7 @@
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -220,3 +221,18 @@ def test_a_model_is_whitened_on_the_given_images(
     assert "--whiten needs images" in error
     assert call("export", run, photos, "--onnx", tmp_path / "a.onnx", "--whiten")[0] == 0
     assert given[0].description["whitened"] == Embedder.load(run, "cpu").identity
+
+
+def test_a_model_is_not_whitened_on_a_folder_that_can_hardly_be_read(
+    call: Call, run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("selftaught.cli.export.export", lambda *_: [])
+    images = tmp_path / "images"
+    shutil.copytree(photos, images)
+    for number in range(len(list(photos.rglob("*.jpg"))) // 10):
+        (images / f"{number}.jpg").write_text("no")
+    command = ("export", run, images, "--onnx", tmp_path / "a.onnx", "--whiten")
+    code, _, error = call(*command)
+    assert (code, "cannot be read (the first is 0.jpg" in error, "--allow-skipped" in error) == (1, True, True)
+    code, _, error = call(*command, "--allow-skipped")
+    assert (code, "left out 0.jpg" in error) == (0, True)

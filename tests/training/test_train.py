@@ -211,6 +211,18 @@ def test_unreadable_images_are_skipped_listed_and_limited(tmp_path: Path, capsys
     assert (tmp_path / "strict" / "model.json").exists()
 
 
+def test_copies_of_one_photo_are_noticed(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photo = next(photos.rglob("*.jpg"))
+    (tmp_path / "same").mkdir()
+    for number in range(12):
+        shutil.copy(photo, tmp_path / "same" / f"{number}.jpg")
+    told = []
+    for folder in (tmp_path / "same", photos):
+        train(folder, out=tmp_path / f"run of {folder.name}", epochs=1, **TINY)
+        told.append(capsys.readouterr().err.count("are they copies of one photo?"))
+    assert told == [1, 0]
+
+
 def test_a_backbone_of_your_own_is_trained_saved_and_resumed(photos: Path, tmp_path: Path) -> None:
     def own() -> nn.Module:
         torch.manual_seed(3)

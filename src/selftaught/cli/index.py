@@ -7,6 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from selftaught.cli.options import AllowSkipped, Device, Images, Mirror, ModelUse, Run, Scales, Size, Whiten
+from selftaught.errors import UsageError, counted, near_names, printable, suggest
 
 MAKE = "make"
 
@@ -16,6 +17,12 @@ class MakeByDefault(TyperGroup):
 
     def parse_args(self, context: Any, words: list[str]) -> list[str]:
         if words and words[0] not in self.commands and words[0] != "--help":
+            if not any(word.startswith(("--out", "--help")) for word in words) and not Path(words[0]).exists():
+                known = suggest(near_names(words[0], self.commands)) or f"choose from {', '.join(self.commands)}"
+                raise UsageError(
+                    f"{printable(words[0])!r} is no subcommand of index: {known} "
+                    "(or make an index: selftaught index RUN IMAGES --out INDEX)"
+                )
             words = [MAKE, *words]
         return super().parse_args(context, words)
 
@@ -99,7 +106,6 @@ def push(
 ) -> None:
     """Copy the index to a Qdrant server. Its collection then holds exactly what the index holds."""
     from selftaught.console import Reporter
-    from selftaught.errors import printable
     from selftaught.index import open_table, parse_target, push_index
 
     place, table = parse_target(target), open_table(index)
@@ -112,7 +118,6 @@ def _tell(index: Any, change: Any) -> None:
     """Print what was left out and done, and what the index holds now."""
     from selftaught.cli.model_use import tell_skipped
     from selftaught.console import Reporter
-    from selftaught.errors import counted, printable
 
     tell_skipped(change.skipped, Reporter())
     written = f"{counted(change.written, 'image')} written"

@@ -9,6 +9,7 @@ from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import ImageFolder, Skipped, check_skipped
 from selftaught.embedder import Embedder
+from selftaught.encoding import Failures
 from selftaught.errors import UsageError, counted, printable
 from selftaught.model_files import DESCRIPTION
 from selftaught.networks import WHITENED_ON
@@ -23,10 +24,18 @@ def load_model(use: ModelUse) -> Embedder:
     return embedder
 
 
-def whiten(embedder: Embedder, images: ImageFolder, reporter: Reporter) -> Embedder:
-    """The model half-whitened on these images, with progress."""
+def whiten(embedder: Embedder, images: ImageFolder, reporter: Reporter, allow_skipped: bool | None = None) -> Embedder:
+    """The model half-whitened on these images, with progress.
+
+    ``allow_skipped``: as for :func:`report_skipped`; None if the images are embedded afterwards, which reports them.
+    """
+
+    def check(failures: Failures) -> None:
+        if allow_skipped is not None:
+            report_skipped(images, [Skipped(images.files[i], why) for i, why in failures], allow_skipped, reporter)
+
     with reporter.work("whitening", min(len(images), WHITENED_ON)) as tell:
-        return embedder.whiten(images.paths(), advance=tell)
+        return embedder.whiten(images.paths(), advance=tell, check=check)
 
 
 def load_whitened(use: ModelUse, images: ImageFolder, kept: Path) -> Embedder:

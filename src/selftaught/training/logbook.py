@@ -13,6 +13,8 @@ from selftaught.run_folder import CURVES, METRICS, MODELS, START, TIMING
 from selftaught.training.checkpoint import TrainState
 
 DRAW_INTERVAL = 60.0
+ALIKE = 1.05
+"""An effective rank below this before training: any two images that differ would give 1, more of them more."""
 SIGNALS: dict[str, dict[str, str]] = {
     f"{METRICS}, one line per epoch; {START}, before training": {
         "epoch": "How many epochs were done.",
@@ -126,7 +128,9 @@ def epoch_line(row: dict[str, float], epochs: int) -> str:
 def signals_line(row: dict[str, float]) -> str:
     """The effective rank in one line, and the score if there are labels."""
     scores = f", Recall@1 {row['recall@1']:.1%}" if "recall@1" in row else ""
-    return f"effective rank {row['effective_rank']:.1f}{scores}"
+    alike = "epoch" not in row and row["effective_rank"] < ALIKE
+    doubt = "; the images hardly differ: are they copies of one photo?" if alike else ""
+    return f"effective rank {row['effective_rank']:.1f}{scores}{doubt}"
 
 
 def _lines(rows: list[dict[str, float]]) -> str:
