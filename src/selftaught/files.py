@@ -44,15 +44,18 @@ def write_atomically(
             if lasting:
                 os.fsync(file.fileno())
         temporary.replace(path)
-        if lasting:
-            _sync_folder(path.parent)
+        if lasting and os.name == "posix":
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
     except OSError as error:
-        _discard(temporary)
         kept = "; the old file is kept" if os.path.lexists(path) else ""
         raise SelftaughtError(f"cannot write {printable(path)}: {error.strerror or error}{kept}") from error
-    except BaseException:
-        _discard(temporary)
-        raise
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -198,17 +201,3 @@ def remove_leftovers(folder: Path) -> None:
 def _open_at_once(path: str, flags: int) -> int:
     """Open a file without waiting for another process to open the other end of a pipe."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-
-
-def _discard(temporary: Path) -> None:
-    with suppress(OSError):
-        temporary.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

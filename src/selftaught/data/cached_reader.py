@@ -113,25 +113,19 @@ class CachedReader(ImageReader):
                 rows = np.array([here.rows[request.path] for request in batch])
                 yield _Piece(batch, here.packed, rows, here.originals[rows], list(range(len(batch))), [], None)
                 continue
-            piece = self._stored(batch, self._find(kind, batch))
-            if piece is None:
+            slots, whole = self._find(kind, batch), False
+            if min(slots) >= 0:
+                sizes, originals = self.cache.sizes(slots)
+                packed = Packed.empty(sizes, self._stream is not None)
+                read = [self.cache.read(slot, part) for slot, part in zip(slots, packed.parts(), strict=True)]
+                for request, good in zip(batch, read, strict=True):
+                    if not good:  # damaged
+                        self._known[kind].pop(request.path, None)
+                whole = all(read)
+            if not whole:
                 left.append(batch)
                 return
-            yield piece
-
-    def _stored(self, batch: list[ViewRequest], slots: list[int]) -> "_Piece | None":
-        """A batch from the cache; None if some of its images are missing or damaged there."""
-        if min(slots) < 0:
-            return None
-        sizes, originals = self.cache.sizes(slots)
-        packed = Packed.empty(sizes, self._stream is not None)
-        read = [self.cache.read(slot, part) for slot, part in zip(slots, packed.parts(), strict=True)]
-        for request, good in zip(batch, read, strict=True):
-            if not good:
-                self._known[self._decoder.kind(batch[0])].pop(request.path, None)
-        if not all(read):
-            return None
-        return self._sent(batch, packed, originals, list(range(len(batch))), [])
+            yield self._sent(batch, packed, originals, list(range(len(batch))), [])
 
     def _decoded(self, batches: Iterator[list[ViewRequest]]) -> Iterator["_Piece"]:
         """Batches with images missing or damaged in the cache: workers decode them, and this process stores them."""

@@ -1,7 +1,7 @@
 """The cells of a table, from its run folders: last epoch and best epoch, over seeds, beside the paper's number."""
 
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from selftaught.errors import SelftaughtError
@@ -58,18 +58,13 @@ def collect(request: Request) -> Cells:
                         failed = True
                     else:
                         runs |= {} if run is None else {seed: run}
-            cells.setdefault(row.name, {})[dataset] = dict(_cells(request, row, dataset, runs, failed, len(seeds)))
+            columns = cells.setdefault(row.name, {})[dataset] = {}
+            paper = row.paper.get(dataset, ())
+            for place, score in enumerate(request.table.columns[dataset]):
+                last = {seed: run.last[score] for seed, run in runs.items() if score in run.last}
+                best = {seed: run.best[score] for seed, run in runs.items() if score in run.best}
+                columns[score] = Cell(last, best, paper[place] if paper else None, failed, len(seeds))
     return cells
-
-
-def _cells(
-    request: Request, row: Row, dataset: str, runs: Mapping[int, RunScores], failed: bool, seeds: int
-) -> Iterator[tuple[str, Cell]]:
-    paper = row.paper.get(dataset, ())
-    for place, score in enumerate(request.table.columns[dataset]):
-        last = {seed: run.last[score] for seed, run in runs.items() if score in run.last}
-        best = {seed: run.best[score] for seed, run in runs.items() if score in run.best}
-        yield score, Cell(last, best, paper[place] if paper else None, failed, seeds)
 
 
 def _seeds(request: Request, row: Row, dataset: str) -> list[int]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from selftaught.errors import SelftaughtError, printable
-from selftaught.files import read_json, write_atomically
+from selftaught.files import read_json, read_json_lines, write_atomically
 from selftaught.model_files import DESCRIPTION
 from selftaught.run_folder import CHECKPOINT, METRICS, PARTIAL, SETTINGS, START, TIMING, is_finished, read_models
 
@@ -79,27 +79,20 @@ def read_scores(folder: Path) -> RunScores:
         rows = [_scores(row) for row in epochs if "recall@1" in row]
         last = rows[-1] if rows else _scores(start)
         best = max(rows, key=lambda row: row["recall@1"]) if rows else {}
-        if len(epochs) != _asked(folder, len(epochs)):
+        saved = json.loads((folder / SETTINGS).read_text("utf-8", "surrogateescape"))
+        if len(epochs) != int(saved.get("settings", {}).get("epochs", len(epochs))):
             raise ValueError("epochs are missing")
     except (OSError, ValueError, TypeError, AttributeError):
         raise SelftaughtError(f"the run in {printable(folder)} is damaged: delete it and run it again") from None
     return RunScores(last, best, len(epochs), run_seconds(folder))
 
 
-def _asked(folder: Path, otherwise: int) -> int:
-    """The number of epochs that a run was asked for."""
-    saved = json.loads((folder / SETTINGS).read_text("utf-8", "surrogateescape"))
-    return int(saved.get("settings", {}).get("epochs", otherwise))
-
-
 def run_seconds(folder: Path) -> float:
     """Seconds that the epochs of a run and its earlier stages took; 0 if that cannot be read."""
-    seconds = 0.0
-    for file in folder.rglob(TIMING):
-        try:
-            seconds += sum(float(json.loads(line)["seconds"]) for line in file.read_text("utf-8").splitlines())
-        except (OSError, ValueError, KeyError, TypeError):
-            return 0.0
+    try:
+        seconds = sum(float(row["seconds"]) for file in folder.rglob(TIMING) for row in read_json_lines(file))
+    except (ValueError, KeyError, TypeError):
+        return 0.0
     return seconds if math.isfinite(seconds) else 0.0
 
 

@@ -38,7 +38,11 @@ def needed_benchmarks(uses: Uses, dataset: str) -> tuple[str, ...]:
 def image_sources(uses: Uses, dataset: str, data: Path, out: Path, share: int = 50) -> dict[str, str]:
     """The arguments of ``train`` that name images."""
     if dataset in (FOLDER, EMBEDDED):
-        everything = f"folder:{out / PHOTOS if dataset == EMBEDDED else _check_parts(data)}"
+        if dataset == FOLDER and not all((data / part).is_dir() for part in ("train", "test")):
+            raise UsageError(
+                f"{printable(data)} has no train/ and test/ with class folders in them: name a folder by --data"
+            )
+        everything = f"folder:{out / PHOTOS if dataset == EMBEDDED else data}"
         labeled, unlabeled = (f"{everything}:train-{part}{'' if share == 50 else share}" for part in "ab")
     else:
         everything = labeled = benchmark_source(dataset, data)
@@ -111,14 +115,6 @@ def _differs(name: str, data: Path) -> bool:
 @cache
 def _count(source: str, split: str) -> int:
     return len(open_images(source, split))
-
-
-def _check_parts(data: Path) -> Path:
-    if not all((data / part).is_dir() for part in ("train", "test")):
-        raise UsageError(
-            f"{printable(data)} has no train/ and test/ with class folders in them: name a folder by --data"
-        )
-    return data
 
 
 def _weights_file(name: str, kinds: tuple[str, ...], data: Path) -> str:

@@ -76,12 +76,14 @@ def quick_table(table: Table) -> Table:
         if row.settings is not None:
             rows.setdefault(_alike(row), replace(row, arch="", paper={}))
     labels = Counter(row.label for row in rows.values())
-    distinct = tuple(row if labels[row.label] == 1 else _with_size(row) for row in rows.values())
+    for key, row in rows.items():
+        if labels[row.label] > 1 and row.settings is not None:  # they differ in the size of the embedding
+            rows[key] = replace(row, label=f"{row.label}, {row.settings['dim']} dimensions")
     note = (
         "Drawn photos, a small network and few epochs: these numbers cannot be compared with the paper's. "
         "Rows that differ only in backbone or weights are one row here."
     )
-    return Table(table.name, f"{table.title} (quick)", {EMBEDDED: scores}, distinct, note)
+    return Table(table.name, f"{table.title} (quick)", {EMBEDDED: scores}, tuple(rows.values()), note)
 
 
 def quick_name(table: Table, name: str) -> str:
@@ -102,9 +104,3 @@ def _alike(row: Row) -> str:
     """A key of what a row does on the embedded data; rows with the same key are one."""
     assert row.settings is not None
     return repr((Quick().settings(row.settings), row.uses, row.share))
-
-
-def _with_size(row: Row) -> Row:
-    """A row whose label also names the size of the embedding, by which it differs from others."""
-    assert row.settings is not None
-    return replace(row, label=f"{row.label}, {row.settings['dim']} dimensions")

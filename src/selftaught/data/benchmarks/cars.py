@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed
-from selftaught.data.benchmarks.index import has_files
+from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed, has_files
 from selftaught.errors import SelftaughtError, one_line, printable
 
 TRAIN_CLASSES = 98

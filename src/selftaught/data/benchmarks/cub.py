@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed
-from selftaught.data.benchmarks.index import has_files, read_images
+from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed, has_files, read_images
 from selftaught.data.benchmarks.nabirds import NABIRDS
 
 TRAIN_CLASSES = 100

@@ -3,8 +3,7 @@
 import re
 from pathlib import Path
 
-from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed
-from selftaught.data.benchmarks.index import has_files, read_images, read_rows
+from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed, has_files, read_images, read_rows
 from selftaught.errors import SelftaughtError, printable
 
 KEY = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed
-from selftaught.data.benchmarks.index import has_files, read_rows
+from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed, has_files, read_rows
 
 PARTS = {"train": "Ebay_train.txt", "test": "Ebay_test.txt"}
 HEADER = "image_id class_id super_class_id path"

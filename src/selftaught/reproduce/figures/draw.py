@@ -1,6 +1,7 @@
 """All figures of a run, from the networks it has kept and labeled images."""
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -82,7 +83,19 @@ def draw_figures(
         raise UsageError(
             f"{printable(out)} cannot be the folder of figures ({error.strerror}): give another --out"
         ) from None
-    seen = _observe_all(run, epochs, last, gallery, device, seed, reporter)
+    shown_epochs, teacher = milestones(epochs), last.teacher is not None
+    steps = {e: cost(len(gallery), last.settings, vectors=e in shown_epochs, teacher=teacher) for e in epochs}
+    reader = FileReader(views_in_training(last.preprocessing, last.settings), _workers(len(gallery)))
+    with (
+        closing(reader),
+        reporter.work("embedding images with the networks of each epoch", sum(steps.values())) as tell,
+    ):
+        observer = Observer(gallery, reader, device, seed, tell)
+        seen = [
+            observer.observe(load_snapshot(run, epoch, device), epoch, vectors=epoch in shown_epochs)
+            for epoch in epochs
+            if steps[epoch]
+        ]
     written = []
     with reporter.work("drawing figures", len(wanted)) as tell:
         for figure in wanted:
@@ -116,31 +129,6 @@ def _readable(images: ImageFolder, allow_skipped: bool, reporter: Reporter) -> G
     gallery = Gallery(images.without(skipped))
     gallery.check()
     return gallery
-
-
-def _observe_all(
-    run: Path,
-    epochs: Sequence[int],
-    last: Snapshot,
-    gallery: Gallery,
-    device: torch.device,
-    seed: int,
-    reporter: Reporter,
-) -> list[EpochResult]:
-    shown_epochs = milestones(epochs)
-    teacher = last.teacher is not None
-    steps = {e: cost(len(gallery), last.settings, vectors=e in shown_epochs, teacher=teacher) for e in epochs}
-    reader = FileReader(views_in_training(last.preprocessing, last.settings), _workers(len(gallery)))
-    try:
-        with reporter.work("embedding images with the networks of each epoch", sum(steps.values())) as tell:
-            observer = Observer(gallery, reader, device, seed, tell)
-            return [
-                observer.observe(load_snapshot(run, epoch, device), epoch, vectors=epoch in shown_epochs)
-                for epoch in epochs
-                if steps[epoch]
-            ]
-    finally:
-        reader.close()
 
 
 def _workers(images: int) -> int:
