@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain, groupby, islice, tee
 
 import numpy as np
@@ -23,10 +24,11 @@ from selftaught.data import (
     View,
     ViewRequest,
     Views,
-    center_view,
+    cut_views,
     from_array,
     in_batches,
     to_rgb,
+    view_matrices,
 )
 from selftaught.devices import available_cores
 from selftaught.errors import ImageError, Interrupted, SelftaughtError, printable
@@ -87,7 +89,7 @@ class Encoding:
         """Batches of vectors; files in a row are read ahead, by processes if they are many."""
         for are_paths, group in groupby(images, lambda image: isinstance(image, (str, os.PathLike))):
             if not are_paths:
-                yield from map(self.embed, self._see(group, batch_size))
+                yield from self._embed_ahead(self._see(group, batch_size))
                 continue
             first = list(islice(group, FEW_IMAGES))
             paths, names = tee(os.fspath(path) for path in chain(first, group))  # type: ignore[arg-type]
@@ -105,7 +107,7 @@ class Encoding:
         A GPU itself cuts the views of a batch of arrays of one shape, to the pixels that Pillow gives.
         """
         stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
-        size, resize = self.views.use_size, self.views.resize
+        size, resize, matrices = self.views.use_size, self.views.resize, lru_cache(maxsize=8)(view_matrices)
 
         def prepare(images: list[ImageLike], alike: bool) -> Tensor:
             if not alike:
@@ -121,7 +123,8 @@ class Encoding:
                 piece.record_stream(torch.cuda.current_stream(self.device))
             pixels = torch.cat(pieces)
             some = pixels.split(max(1, CUT_AT_ONCE // pixels[0, :, :, 0].numel()))
-            return torch.cat([center_view(piece, size, resize).byte() for piece in some])
+            found = matrices(*pixels.shape[1:3], size, resize, self.device)
+            return torch.cat([cut_views(piece, *found).byte() for piece in some])
 
         with ThreadPoolExecutor(available_cores()) as threads:
             waiting: deque[list[Future[Tensor]]] = deque()
@@ -191,10 +194,35 @@ class Encoding:
                     raise Interrupted(f"interrupted: {done}; the same command goes on from there")
             save()
 
-    @torch.inference_mode()
     def embed(self, images: Tensor) -> Tensor:
         """uint8 n×3×H×W of the largest size → n×dim float32 on the CPU."""
-        vectors = self.embed_views(images.to(self.device)).cpu()
+        return self._finish(*self._start(images))
+
+    def _embed_ahead(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:
+        """Embed batches of views; a GPU has always one more to do while the vectors of one are waited for."""
+        waiting: deque[tuple[Tensor, torch.cuda.Event | None]] = deque()
+        for images in batches:
+            waiting.append(self._start(images))
+            if len(waiting) > 1:
+                yield self._finish(*waiting.popleft())
+        for vectors, event in waiting:
+            yield self._finish(vectors, event)
+
+    @torch.inference_mode()
+    def _start(self, images: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+        """The vectors on the CPU, and the event after which they are there, if that is not now."""
+        vectors = self.embed_views(images.to(self.device))
+        if vectors.device.type != "cuda":
+            return vectors.cpu(), None
+        event = torch.cuda.Event()
+        vectors = vectors.to("cpu", non_blocking=True)
+        event.record(torch.cuda.current_stream(self.device))
+        return vectors, event
+
+    @staticmethod
+    def _finish(vectors: Tensor, event: torch.cuda.Event | None) -> Tensor:
+        if event is not None:
+            event.synchronize()
         if not vectors.isfinite().all():
             raise SelftaughtError(
                 "the model gives infinite or undefined vectors: it is damaged, or its training failed"

@@ -15,7 +15,7 @@ from selftaught.learners.stml import STML
 from selftaught.networks import Backbone, Encoder, Preprocessing
 from selftaught.training import automatic
 from selftaught.training.automatic import resolve
-from selftaught.training.gradient_parts import backward_in_parts, bytes_per_view
+from selftaught.training.gradient_parts import RecordedBackward, backward_in_parts, bytes_per_view
 
 INPUTS = Preprocessing(size=32)
 
@@ -60,6 +60,47 @@ def test_parts_give_the_losses_and_the_gradient_of_the_whole_batch(
             assert gradients[name].grad is None, name
         else:
             torch.testing.assert_close(gradients[name].grad, parameter.grad, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.gpu
+def test_recorded_parts_give_the_gradient_of_the_whole_batch_in_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("selftaught.networks.model.full_precision", lambda x: x)
+    whole, parts = learner().cuda(), learner().cuda()
+    recorded = RecordedBackward(parts.network, nullcontext)
+    for step in range(3):
+        generator = torch.Generator().manual_seed(step)
+        rows = torch.randint(256, (20, 3, 32, 32), dtype=torch.uint8, generator=generator).cuda()
+        ids = torch.arange(10).repeat(2).cuda()
+        for one in (whole, parts):
+            one.zero_grad()
+        whole(rows, ids)["loss"].backward()
+        backward_in_parts(parts, rows, ids, 5, nullcontext, recorded)
+        assert recorded.graph is not None
+        gradients = dict(parts.named_parameters())
+        for name, parameter in whole.named_parameters():
+            if parameter.grad is None:
+                assert gradients[name].grad is None, name
+            else:
+                torch.testing.assert_close(gradients[name].grad, parameter.grad, rtol=1e-6, atol=1e-9)
+            with torch.no_grad():  # the graph must see the weights of the step
+                parameter.mul_(0.9)
+                gradients[name].mul_(0.9)
+
+
+@pytest.mark.gpu
+def test_a_network_that_cannot_be_recorded_is_taken_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("selftaught.networks.model.full_precision", lambda x: x)
+    rows = torch.randint(256, (20, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)).cuda()
+    ids = torch.arange(10).repeat(2).cuda()
+    whole, parts = learner().cuda(), learner().cuda()
+    parts.network.encoder.register_forward_hook(lambda _module, _inputs, output: output * float(output.sum() > -1e9))
+    recorded = RecordedBackward(parts.network, nullcontext)
+    whole(rows, ids)["loss"].backward()
+    backward_in_parts(parts, rows, ids, 5, nullcontext, recorded)
+    assert recorded.graph is None
+    for expected, parameter in zip(whole.network.parameters(), parts.network.parameters(), strict=True):
+        if expected.grad is not None:
+            torch.testing.assert_close(parameter.grad, expected.grad, rtol=1e-6, atol=1e-9)
 
 
 def test_a_run_in_parts_ends_near_one_without_and_resumes_in_the_same_parts(photos: Path, tmp_path: Path) -> None:

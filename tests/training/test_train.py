@@ -121,6 +121,21 @@ def test_a_network_that_draws_random_numbers_resumes_to_the_same_bits(
     assert all(torch.equal(calm[name], resumed[name]) for name in calm)
 
 
+@pytest.mark.gpu
+def test_a_compiled_run_in_parts_resumes_to_the_same_weights(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = TINY | {"freeze_batch_norm": True, "epochs": 2, "quiet": True, "device": "cuda"}
+    options |= {"compile": True, "rows_at_once": TINY["batch_size"] // 2}
+    calm = train(photos, out=tmp_path / "calm", **options).network.state_dict()
+    interrupt_at(4, monkeypatch)
+    with pytest.raises(Interrupted):
+        train(photos, out=tmp_path / "run", **options)
+    resumed = train(resume=tmp_path / "run", quiet=True).network.state_dict()
+    for name, tensor in calm.items():
+        torch.testing.assert_close(resumed[name], tensor, rtol=1e-4, atol=1e-6)
+
+
 def test_a_finished_run_can_be_resumed_and_stays_as_it_is(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")
     train(resume=tmp_path / "run", quiet=True)

@@ -18,7 +18,7 @@ from selftaught.data.cache_space import (
     delete_collection,
 )
 from selftaught.data.cached_reader import CachedReader
-from selftaught.data.center_view import center_view
+from selftaught.data.center_view import center_view, cut_views, view_matrices
 from selftaught.data.copies import Picture, examine, find_same_bytes, find_same_files, fingerprint
 from selftaught.data.crop_boxes import view_seed, view_seeds
 from selftaught.data.decoded_cache import DecodedCache
@@ -60,6 +60,7 @@ __all__ = [
     "center_view",
     "check_benchmark",
     "check_skipped",
+    "cut_views",
     "delete_collection",
     "draw_photos",
     "embed_files",
@@ -82,6 +83,7 @@ __all__ = [
     "stack_embeddings",
     "stamp",
     "to_rgb",
+    "view_matrices",
     "view_seed",
     "view_seeds",
 ]

@@ -40,15 +40,23 @@ def center_view(images: Tensor, size: int, resize: int) -> Tensor:
                 [7., 7.]])
     """
     height, width = images.shape[1:3]
+    return cut_views(images, *view_matrices(height, width, size, resize, images.device))
+
+
+def view_matrices(height: Any, width: Any, size: int, resize: int, device: torch.device) -> tuple[Tensor, ...]:
+    """What :func:`cut_views` needs for images of one size: which rows and columns count, and the weights of both."""
     short = torch.sym_min(height, width)
     side = torch.scalar_tensor(short * size, dtype=torch.float64) / resize
     top, left = ((torch.scalar_tensor(length, dtype=torch.float64) - side) / 2 for length in (height, width))
     above, before = (_rows_skipped(length, short, size, resize) for length in (height, width))
     y, x = torch.arange(above, height - above), torch.arange(before, width - before)
-    device = images.device
-    pixels = images.index_select(1, y.to(device)).index_select(2, x.to(device)).permute(0, 3, 1, 2).double()
-    columns = _weights(x, left, side, size).to(device)
-    rows = _weights(y - above, top - above, side, size).to(device)
+    found = y, x, _weights(y - above, top - above, side, size), _weights(x, left, side, size)
+    return tuple(part.to(device) for part in found)
+
+
+def cut_views(images: Tensor, y: Tensor, x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """The views of images of one size, from what :func:`view_matrices` found for that size."""
+    pixels = images.index_select(1, y).index_select(2, x).permute(0, 3, 1, 2).double()
     across = torch.floor(pixels @ columns.T + 0.5)  # Pillow rounds after each of the two passes
     return torch.floor(rows @ across + 0.5).float()
 

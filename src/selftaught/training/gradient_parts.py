@@ -6,12 +6,12 @@ through the network once more, now with that gradient. That is a quarter more wo
 row is embedded on its own: batch norm must be frozen.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from selftaught.learners import VIEWS, Learner
 from selftaught.networks import Encoder
@@ -22,13 +22,16 @@ MEASURED_VIEWS = 2
 PARTS_LOOKED_AT = 4
 """Parts that are embedded together where nothing is kept for the gradient: a view then takes less than a quarter."""
 
+Autocast = Callable[[], AbstractContextManager[Any]]
+
 
 def backward_in_parts(
     learner: Learner,
     rows: Tensor,
     ids: Tensor,
     at_once: int,
-    autocast: Callable[[], AbstractContextManager[Any]],
+    autocast: Autocast,
+    backward: "PlainBackward | None" = None,
 ) -> dict[str, Tensor]:
     """Compute the losses of a batch, and add their gradient to that of the parameters; returns the losses.
 
@@ -37,8 +40,8 @@ def backward_in_parts(
         rows: uint8 n×3×H×W of this process, all first views, then all second ones.
         ids: the image that each row of the whole batch shows, including the rows of other processes.
         at_once: rows that go through the network together.
+        backward: takes the parts through the network, the same object in every step.
     """
-    parts = rows.split(at_once)
     with torch.no_grad(), autocast():
         embedded = [learner.embed(some) for some in rows.split(looked_at_once(len(rows), at_once))]
     whole = {name: torch.cat([part[name] for part in embedded]) for name in embedded[0]}
@@ -47,13 +50,64 @@ def backward_in_parts(
         losses = learner.loss(learner.gather(whole, len(ids) // VIEWS), ids)
     losses[learner.loss_names[0]].backward()
     gradients = {name: leaf.grad.split(at_once) for name, leaf in leaves.items() if leaf.grad is not None}
-    for number, part in enumerate(parts):
-        with autocast():
-            again = learner.network(part)
-        pairs = [(again[name], pieces[number]) for name, pieces in gradients.items()]
-        torch.autograd.backward([output for output, _ in pairs], [gradient for _, gradient in pairs])
+    (backward or PlainBackward(learner.network, autocast))(rows.split(at_once), gradients)
     average(parameter.grad for parameter in learner.parameters() if parameter.grad is not None)
     return losses
+
+
+class PlainBackward:
+    """Takes parts through a network, and adds the gradients of its parameters that follow from those of its outputs."""
+
+    def __init__(self, network: nn.Module, autocast: Autocast) -> None:
+        self.network, self.autocast = network, autocast
+
+    def __call__(self, parts: Sequence[Tensor], gradients: dict[str, Sequence[Tensor]]) -> None:
+        for number, part in enumerate(parts):
+            self.take(part, {name: pieces[number] for name, pieces in gradients.items()})
+
+    def take(self, part: Tensor, gradients: dict[str, Tensor]) -> None:
+        with self.autocast():
+            outputs = self.network(part)
+        torch.autograd.backward([outputs[name] for name in gradients], list(gradients.values()))
+
+
+class RecordedBackward(PlainBackward):
+    """The same as a CUDA graph, which starts all the work of a part at once: Python takes longer than the GPU.
+
+    Parts must have one size. What cannot be recorded, such as a network that waits for the GPU, is taken plainly.
+    """
+
+    graph: torch.cuda.CUDAGraph | None = None
+    recordable = True
+
+    def __call__(self, parts: Sequence[Tensor], gradients: dict[str, Sequence[Tensor]]) -> None:
+        if self.graph is None and self.recordable:
+            self._record(parts[0].clone(), {name: pieces[0].clone() for name, pieces in gradients.items()})
+        if self.graph is None:
+            super().__call__(parts, gradients)
+            return
+        torch._foreach_zero_(list(self.sums.values()))
+        for parameter, total in self.sums.items():
+            parameter.grad = total
+        for number, part in enumerate(parts):
+            self.part.copy_(part)
+            for name, pieces in gradients.items():
+                self.gradients[name].copy_(pieces[number])
+            self.graph.replay()
+
+    def _record(self, part: Tensor, gradients: dict[str, Tensor]) -> None:
+        self.part, self.gradients = part, gradients
+        self.take(part, gradients)  # shows which parameters learn; the graph adds to the memory of their gradients
+        self.sums = {parameter: parameter.grad for parameter in self.network.parameters() if parameter.grad is not None}
+        torch.cuda.empty_cache()  # what is free cannot be given to a graph while that is recorded
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self.take(part, gradients)
+            self.graph = graph
+        except RuntimeError:
+            self.recordable = False
+            self.network.zero_grad()
 
 
 def own_rows(settings: Settings) -> int:

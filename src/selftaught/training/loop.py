@@ -25,7 +25,7 @@ from selftaught.training.checkpoint import (
     set_random_states,
 )
 from selftaught.training.compile import compiled
-from selftaught.training.gradient_parts import backward_in_parts, part_size
+from selftaught.training.gradient_parts import PlainBackward, RecordedBackward, backward_in_parts, part_size
 from selftaught.training.label_free import symptom
 from selftaught.training.legs import rate_factor
 from selftaught.training.logbook import epoch_line
@@ -50,6 +50,8 @@ class Loop:
         self.epochs = parts.settings.epochs
         self.rates = [group["lr"] for group in parts.optimizer.param_groups]
         self.saved_at = self.kept_at = time.monotonic()
+        kind = RecordedBackward if self.settings.compile and parts.fabric.device.type == "cuda" else PlainBackward
+        self.backward = kind(self.learner.network, parts.fabric.autocast)
 
     def begin(self) -> TrainState:
         """The state before the first step."""
@@ -157,7 +159,7 @@ class Loop:
         rows = images.transpose(0, 1).flatten(0, 1)  # all first views, then all second ones
         ids, size = indices.repeat(views), part_size(self.settings)
         if size is not None:
-            losses = backward_in_parts(learner, rows, ids, size, parts.fabric.autocast)
+            losses = backward_in_parts(learner, rows, ids, size, parts.fabric.autocast, self.backward)
         else:
             losses = parts.module(rows, ids)
             parts.fabric.backward(losses[learner.loss_names[0]])
