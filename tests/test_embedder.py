@@ -56,7 +56,7 @@ def test_a_generator_is_read_as_it_is_needed(embedder: Embedder, photos: Path) -
             path = paths[number % len(paths)]
             yield path if kind == "path" else Image.open(path)
 
-    embed = Encoding.embed
+    embed = Encoding.embed_views
 
     def counted(self: Encoding, batch: torch.Tensor) -> torch.Tensor:
         nonlocal ahead
@@ -65,7 +65,7 @@ def test_a_generator_is_read_as_it_is_needed(embedder: Embedder, photos: Path) -
 
     expected = embedder.encode(paths)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Encoding, "embed", counted)
+        patch.setattr(Encoding, "embed_views", counted)
         for kind, count, limit in (("image", 60, 8), ("path", 200, 120)):
             ahead = most = 0
             vectors = embedder.encode(images(count, kind), batch_size=4)

@@ -223,7 +223,7 @@ class Encoding:
     def _finish(vectors: Tensor, event: torch.cuda.Event | None) -> Tensor:
         if event is not None:
             event.synchronize()
-        if not vectors.isfinite().all():
+        if not np.isfinite(vectors.numpy()).all():  # torch would start threads for it, which takes longer
             raise SelftaughtError(
                 "the model gives infinite or undefined vectors: it is damaged, or its training failed"
             )
