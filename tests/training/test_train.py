@@ -25,6 +25,7 @@ from selftaught.networks import Preprocessing
 from selftaught.run_folder import PARTIAL, read_record
 from selftaught.training import assemble, checkpoint, loop
 from selftaught.training.evaluation import Evaluation
+from selftaught.training.gradient_parts import RecordedBackward
 
 
 def rows(run: Path) -> list[dict[str, float]]:
@@ -127,13 +128,20 @@ def test_a_compiled_run_in_parts_resumes_to_the_same_weights(
 ) -> None:
     options: dict[str, Any] = TINY | {"freeze_batch_norm": True, "epochs": 2, "quiet": True, "device": "cuda"}
     options |= {"compile": True, "rows_at_once": TINY["batch_size"] // 2}
+    recorded, real = [], RecordedBackward.__call__
+
+    def noted(self: RecordedBackward, *given: Any) -> None:
+        real(self, *given)
+        recorded.append(self.graph is not None)
+
+    monkeypatch.setattr(RecordedBackward, "__call__", noted)
     calm = train(photos, out=tmp_path / "calm", **options).network.state_dict()
     interrupt_at(4, monkeypatch)
     with pytest.raises(Interrupted):
         train(photos, out=tmp_path / "run", **options)
     resumed = train(resume=tmp_path / "run", quiet=True).network.state_dict()
-    for name, tensor in calm.items():
-        torch.testing.assert_close(resumed[name], tensor, rtol=1e-4, atol=1e-6)
+    assert len(recorded) == 12 and all(recorded)
+    assert all(torch.equal(resumed[name], tensor) for name, tensor in calm.items())
 
 
 def test_a_finished_run_can_be_resumed_and_stays_as_it_is(run: Path, tmp_path: Path) -> None:

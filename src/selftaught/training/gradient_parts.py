@@ -102,7 +102,7 @@ class RecordedBackward(PlainBackward):
         torch.cuda.empty_cache()  # what is free cannot be given to a graph while that is recorded
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads copy images meanwhile
                 self.take(part, gradients)
             self.graph = graph
         except RuntimeError:
