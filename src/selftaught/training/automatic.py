@@ -36,6 +36,8 @@ LEAST_MOMENTUM = 0.998
 MEMORY_SHARE, COMPILED, FEWEST_ROWS = 0.45, 0.5, 4
 """The share of the free memory that a batch may take; the share of that memory which compiled networks take (ResNet50 a
 third); and the fewest views that go through the network together."""
+RECORDED_SHARE = 0.3
+"""Instead of MEMORY_SHARE, for parts that are recorded as a CUDA graph: it keeps its memory, and others need theirs."""
 PATIENCE = 1800.0
 """Seconds that training without a GPU may take if the user gives no length."""
 TIMED_VIEWS = 8
@@ -244,12 +246,13 @@ def _rows_at_once(
         return []
     encoder = Encoder(backbone.module, backbone.preprocessing, freeze_batch_norm=True).to(device).train()
     each = max(1, int(bytes_per_view(encoder, precision == "bf16-mixed") * (COMPILED if compiled else 1)))
-    fitting = min(all_gather_list([int(MEMORY_SHARE * free / each)]))  # all processes take parts of one size
-    if fitting >= rows:
+    views = min(all_gather_list([free / each]))  # all processes take parts of one size
+    if MEMORY_SHARE * views >= rows:
         return []
-    most = f"{MEMORY_SHARE * free / 2**30:.1f} of the {free / 2**30:.1f} that are free"
+    share = RECORDED_SHARE if compiled and device.type == "cuda" else MEMORY_SHARE
+    most = f"{share * free / 2**30:.1f} of the {free / 2**30:.1f} that are free"
     reason = f"{rows} would take {rows * each / 2**30:.1f} GiB, and they may take {most}"
-    sizes = [size for size in range(1, rows) if rows % size == 0 and size <= max(FEWEST_ROWS, fitting)]
+    sizes = [size for size in range(1, rows) if rows % size == 0 and size <= max(FEWEST_ROWS, share * views)]
     return [Choice("rows_at_once", sizes[-1], reason)]
 
 

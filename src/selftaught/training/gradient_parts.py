@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from selftaught.learners import VIEWS, Learner
 from selftaught.networks import Encoder
@@ -19,8 +20,8 @@ from selftaught.parallel import average, world
 from selftaught.recipes import Settings
 
 MEASURED_VIEWS = 2
-PARTS_LOOKED_AT = 4
-"""Parts that are embedded together where nothing is kept for the gradient: a view then takes less than a quarter."""
+PARTS_LOOKED_AT = 5
+"""Parts that are embedded together where nothing is kept for the gradient: a view then takes less than a fifth."""
 
 Autocast = Callable[[], AbstractContextManager[Any]]
 
@@ -82,32 +83,43 @@ class RecordedBackward(PlainBackward):
 
     def __call__(self, parts: Sequence[Tensor], gradients: dict[str, Sequence[Tensor]]) -> None:
         if self.graph is None and self.recordable:
-            self._record(parts[0].clone(), {name: pieces[0].clone() for name, pieces in gradients.items()})
+            self._record(parts[0], {name: pieces[0] for name, pieces in gradients.items()})
         if self.graph is None:
             super().__call__(parts, gradients)
             return
         torch._foreach_zero_(list(self.sums.values()))
-        for parameter, total in self.sums.items():
-            parameter.grad = total
         for number, part in enumerate(parts):
             self.part.copy_(part)
             for name, pieces in gradients.items():
                 self.gradients[name].copy_(pieces[number])
             self.graph.replay()
+        for parameter, total in self.sums.items():
+            parameter.grad = total
 
     def _record(self, part: Tensor, gradients: dict[str, Tensor]) -> None:
-        self.part, self.gradients = part, gradients
-        self.take(part, gradients)  # shows which parameters learn; the graph adds to the memory of their gradients
-        self.sums = {parameter: parameter.grad for parameter in self.network.parameters() if parameter.grad is not None}
-        torch.cuda.empty_cache()  # what is free cannot be given to a graph while that is recorded
-        graph = torch.cuda.CUDAGraph()
+        self.part, self.gradients = part.clone(), {name: rows.clone() for name, rows in gradients.items()}
+        own = {name: parameter for name, parameter in self.network.named_parameters() if parameter.requires_grad}
+        # Leaves of their own over the same memory: gradients of the network's go to the stream of their first use.
+        leaves: dict[str, Tensor] = {name: nn.Parameter(parameter.detach()) for name, parameter in own.items()}
+
+        def differentiate() -> dict[str, Tensor]:
+            with self.autocast():
+                outputs = functional_call(self.network, leaves, (self.part,))
+            wanted, known = [outputs[name] for name in gradients], list(self.gradients.values())
+            found = torch.autograd.grad(wanted, list(leaves.values()), known, allow_unused=True)
+            return {name: gradient for name, gradient in zip(leaves, found, strict=True) if gradient is not None}
+
+        stream, graph = torch.cuda.Stream(part.device), torch.cuda.CUDAGraph()
+        stream.wait_stream(torch.cuda.current_stream(part.device))
         try:
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads copy images meanwhile
-                self.take(part, gradients)
+            with torch.cuda.stream(stream):  # once without recording, which shows what learns
+                self.sums = {own[name]: torch.zeros_like(gradient) for name, gradient in differentiate().items()}
+            torch.cuda.empty_cache()  # a graph takes memory of its own, and none that others have left
+            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):  # other threads copy images
+                torch._foreach_add_(list(self.sums.values()), list(differentiate().values()))
             self.graph = graph
         except RuntimeError:
             self.recordable = False
-            self.network.zero_grad()
 
 
 def own_rows(settings: Settings) -> int:
@@ -126,8 +138,8 @@ def looked_at_once(rows: int, at_once: int) -> int:
     """The number of views that are embedded together without a gradient, equally many each time if parts are equal.
 
     Example:
-        >>> looked_at_once(240, 30), looked_at_once(240, 80), looked_at_once(10, 4)
-        (120, 240, 4)
+        >>> looked_at_once(240, 48), looked_at_once(240, 40), looked_at_once(10, 4)
+        (240, 120, 4)
     """
     return next(n * at_once for n in range(PARTS_LOOKED_AT, 0, -1) if rows % (n * at_once) == 0 or n == 1)
 
