@@ -12,7 +12,7 @@ from selftaught.learners import make_settings
 from selftaught.networks import Encoder, build_backbone, count_photos_per_thing
 from selftaught.retrieval import CLEAR_STEP
 from selftaught.run_folder import Choice
-from selftaught.training import choose_epochs, choose_neighbors, measure_pace, resolve
+from selftaught.training import choose_epochs, choose_neighbors, estimate, measure_pace, resolve
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,9 @@ def advise(
     built = build_backbone(backbone)
     pace = measure_pace(Encoder(built.module, built.preprocessing).to(place), place)
     settings = make_settings("best", neighbors=neighbors.value)
-    epochs = choose_epochs(settings, len(images), place, pace)
-    _, resolved = resolve(replace(settings, epochs=epochs.value), len(images), built, place)
+    epochs = choose_epochs(settings, len(images), built, place, pace)
+    settings, resolved = resolve(replace(settings, epochs=epochs.value), len(images), built, place)
     network, batch = (next(c for c in resolved if c.name == name) for name in ("backbone", "batch_size"))
     choices = (neighbors, epochs, batch, network)
-    return Advice(len(images), skipped, copies, things, choices, pace.per_image * len(images) * epochs.value)
+    seconds = estimate(settings, len(images), 0, built, place, pace).seconds
+    return Advice(len(images), skipped, copies, things, choices, seconds)

@@ -10,7 +10,7 @@ from selftaught.networks import Backbone, Preprocessing
 from selftaught.recipes import Settings
 from selftaught.run_folder import Choice
 from selftaught.training import automatic
-from selftaught.training.automatic import Pace, choose_epochs, resolve
+from selftaught.training.automatic import resolve
 
 CPU = torch.device("cpu")
 
@@ -61,13 +61,6 @@ def test_every_choice_is_made_and_has_a_reason(monkeypatch: pytest.MonkeyPatch) 
     assert all(choice.reason for choice in choices.values())
     assert (choices["crop"].value, result.precision) == (96, "32-true")
     assert result.workers is not None
-
-
-@pytest.mark.parametrize(("seconds", "epochs"), [(1e-9, 30), (0.6, 30), (1.8, 10), (50.0, 1)])
-def test_without_a_gpu_a_run_is_as_long_as_its_time_allows(seconds: float, epochs: int) -> None:
-    choice = choose_epochs(make_settings("best"), 100, CPU, Pace(learn=seconds / 2, look=0.0))
-    assert choice.value == epochs
-    assert "without a GPU" in choice.reason
 
 
 def test_the_learning_rate_of_a_pretrained_backbone_is_lower_in_runs_of_few_steps() -> None:

@@ -12,8 +12,16 @@ from selftaught import Embedder, train
 from selftaught.errors import UsageError
 from selftaught.learners import make_settings
 from selftaught.networks import Backbone, Encoder, Preprocessing, build_backbone
-from selftaught.training.automatic import Pace, measure_pace
-from selftaught.training.estimate import Estimate, describe_estimate, estimate
+from selftaught.training.automatic import resolve
+from selftaught.training.estimate import (
+    PATIENCE,
+    Estimate,
+    Pace,
+    choose_epochs,
+    describe_estimate,
+    estimate,
+    measure_pace,
+)
 
 CPU = torch.device("cpu")
 LINE = r"about .+ for (\d+) epochs? on this cpu device; about .+ of its memory.*; up to .+ of disk for the run"
@@ -77,6 +85,27 @@ def test_a_new_run_is_told_what_it_takes_before_it_starts(
     assert told.index("of its memory") < told.index("before training")
 
 
+@pytest.mark.parametrize(("seconds", "epochs"), [(1e-9, 30), (0.6, 30), (2.4, 10), (50.0, 1)])
+def test_without_a_gpu_a_run_is_as_long_as_its_time_allows(seconds: float, epochs: int) -> None:
+    backbone = Backbone("own", nn.Conv2d(3, 4, 8, 8), Preprocessing(size=32), True, "")
+    choice = choose_epochs(make_settings("best"), 100, backbone, CPU, Pace(learn=seconds / 2, look=0.0))
+    assert choice.value == epochs
+    assert "without a GPU" in choice.reason
+
+
+def test_the_chosen_length_counts_all_that_the_estimate_does() -> None:
+    backbone = Backbone("own", nn.Conv2d(3, 4, 8, 8), Preprocessing(size=32), True, "")
+    open_settings, pace = make_settings("best", neighbors=5), Pace(learn=0.5, look=0.2)
+
+    def seconds(epochs: int) -> float:
+        settings, _ = resolve(replace(open_settings, epochs=epochs), 200, backbone, CPU)
+        used = replace(backbone, preprocessing=replace(backbone.preprocessing, use_size=settings.use_size or 32))
+        return estimate(settings, 200, 0, used, CPU, pace).seconds
+
+    chosen = choose_epochs(open_settings, 200, backbone, CPU, pace).value
+    assert seconds(chosen) <= PATIENCE < seconds(chosen + 1)
+
+
 def test_time_goes_with_images_epochs_and_views_and_memory_with_the_batch() -> None:
     backbone = Backbone("own", nn.Conv2d(3, 4, 8, 8), Preprocessing(size=32), True, "")
     settings = replace(make_settings("official", epochs=10, batch_size=40), freeze_batch_norm=True, precision="32-true")
@@ -85,7 +114,9 @@ def test_time_goes_with_images_epochs_and_views_and_memory_with_the_batch() -> N
     look = 0.1 * (backbone.preprocessing.squash / 32) ** 2  # the whole image, in every epoch
     epoch, floors = 100 * (2.2 + look), 2 * 100 * (look + 0.1)
     assert whole.seconds == pytest.approx(10 * epoch + 100 * look + floors)
-    assert estimate(settings, 100, 0, backbone, CPU, pace, done=4).seconds == pytest.approx(6 * epoch + floors)
+    assert estimate(settings, 100, 0, backbone, CPU, pace, done=4).seconds == pytest.approx(
+        6 * epoch + 100 * look + floors
+    )
     more = estimate(settings, 100, 50, backbone, CPU, pace).seconds - whole.seconds
     assert more == pytest.approx((10 + 1 + 2) * 50 * 0.1)
     random = estimate(settings, 100, 0, replace(backbone, pretrained=False), CPU, pace).seconds

@@ -1,6 +1,7 @@
 """One training loop for every method, with checkpoints and signals that need no labels."""
 
-from selftaught.training.automatic import choose_epochs, choose_neighbors, measure_pace, resolve
+from selftaught.training.automatic import choose_neighbors, resolve
+from selftaught.training.estimate import choose_epochs, estimate, measure_pace
 from selftaught.training.images import list_images
 from selftaught.training.logbook import SIGNALS
 from selftaught.training.model import SLACK, give_verdict
@@ -14,6 +15,7 @@ __all__ = [
     "Snapshot",
     "choose_epochs",
     "choose_neighbors",
+    "estimate",
     "give_verdict",
     "kept",
     "list_images",

@@ -27,8 +27,8 @@ from selftaught.networks import (
 from selftaught.parallel import run_on_first
 from selftaught.recipes import NEIGHBORS, Settings
 from selftaught.run_folder import Choice, RunRecord, write_record
-from selftaught.training.automatic import Pace, choose_epochs, measure_pace, resolve
-from selftaught.training.estimate import describe_estimate, estimate
+from selftaught.training.automatic import resolve
+from selftaught.training.estimate import Pace, choose_epochs, describe_estimate, estimate, measure_pace
 from selftaught.training.evaluation import Evaluation, Passes
 from selftaught.training.fabric import Fabric
 from selftaught.training.frozen_backbone import FeatureReader
@@ -114,7 +114,7 @@ def prepare(
     pace = None if done is None else measure_pace(Encoder(backbone.module, backbone.preprocessing).to(device), device)
     count, measured = len(images.training), len(images.evaluation or ())
     first = [] if requested.neighbors is not None else [neighbors or _usual_neighbors(stage.record, resumed)]
-    first += _choose_length(requested, stage.record, count, device, pace)
+    first += _choose_length(requested, stage.record, count, backbone, device, pace)
     requested = replace(requested, **{choice.name: choice.value for choice in first})
     chosen, choices = resolve(requested, count, backbone, device, stage.record.leg)
     if known is not None and known.batch_size is not None:
@@ -204,7 +204,7 @@ def _usual_neighbors(record: RunRecord, resumed: bool) -> Choice:
 
 
 def _choose_length(
-    requested: Settings, record: RunRecord, images: int, device: torch.device, pace: Pace | None
+    requested: Settings, record: RunRecord, images: int, backbone: Backbone, device: torch.device, pace: Pace | None
 ) -> list[Choice]:
     """The number of epochs, if it is open. It depends on measured time, so it is recorded, and processes share it."""
     if requested.epochs is not None:
@@ -212,7 +212,7 @@ def _choose_length(
     if record.settings is not None:
         return [Choice("epochs", record.settings.epochs, "as chosen when the run was started")]
     assert pace is not None
-    return [run_on_first(lambda: choose_epochs(requested, images, device, pace))]
+    return [run_on_first(lambda: choose_epochs(requested, images, backbone, device, pace))]
 
 
 def _used_at(backbone: Backbone, chosen: Settings) -> Backbone:

@@ -1,13 +1,11 @@
 """Settings left open are chosen here, each with its reason."""
 
-import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from selftaught.console import duration
 from selftaught.devices import available_cores, free_memory, has_bfloat16
 from selftaught.errors import SelftaughtError, UsageError
 from selftaught.launched import launched
@@ -26,8 +24,6 @@ CACHE_SIDE = 1.5
 """Short side of a decoded image in units of a crop: a random crop of mean area is then about as large as its view."""
 COMPILE_FROM = 300_000
 """From this many images in all epochs on, compiling saves more time than it takes."""
-EPOCHS, FEWEST_EPOCHS, MOST_STEPS = 30, 3, 3000
-"""The length of a run if the user gives none."""
 RATE, FULL_RATE_FROM, LEAST_SHARE = 1e-4, 400, 0.3
 """The learning rate of a pretrained backbone: the full one from this many steps on, in shorter runs in proportion to
 their steps, down to a share of it. At the full rate, a few steps did harm that further steps would have to mend."""
@@ -38,9 +34,6 @@ MEMORY_SHARE, COMPILED, FEWEST_ROWS = 0.45, 0.5, 4
 third); and the fewest views that go through the network together."""
 RECORDED_SHARE = 0.3
 """Instead of MEMORY_SHARE, for parts that are recorded as a CUDA graph: it keeps its memory, and others need theirs."""
-PATIENCE = 1800.0
-"""Seconds that training without a GPU may take if the user gives no length."""
-TIMED_VIEWS = 8
 CLUSTERS = 100
 """About the number of classes of CUB and Cars; our choice, since a folder without labels does not tell its classes."""
 
@@ -51,7 +44,7 @@ def resolve(
     """Settings without anything left open, and the choices that were made; ``leg``: epochs before the last leg.
 
     Neighbors and epochs must be known: they depend on the images and on measured time, see :func:`choose_neighbors`
-    and :func:`choose_epochs`.
+    and :func:`selftaught.training.choose_epochs`.
     """
     batch_norm, batch_size = _batch_norm(settings, backbone), _batch_size(settings, images)
     settings = replace(settings, batch_size=batch_size.value)
@@ -62,7 +55,7 @@ def resolve(
     choices = [
         Choice("backbone", backbone.name, backbone.reason),
         Choice("crop", backbone.preprocessing.size, f"the input size of {backbone.name}"),
-        *_use_size(settings, backbone),
+        *choose_use_size(settings, backbone),
         batch_size,
         *_rate(settings, images, backbone, leg),
         *_momentum(settings, images, leg),
@@ -100,7 +93,8 @@ def _batch_size(settings: Settings, images: int) -> Choice:
     return Choice("batch_size", size, f"less than the paper's {standard}, because there are only {images} images")
 
 
-def _use_size(settings: Settings, backbone: Backbone) -> list[Choice]:
+def choose_use_size(settings: Settings, backbone: Backbone) -> list[Choice]:
+    """The size in pixels at which the finished model is used, if it is not that of the backbone."""
     inputs = backbone.preprocessing
     if settings.use_size is not None:
         return [Choice("use_size", settings.use_size, "as asked for")]
@@ -108,19 +102,6 @@ def _use_size(settings: Settings, backbone: Backbone) -> list[Choice]:
         return []
     larger = f"{settings.use_scale:.3g} times the crop, as random crops make things look larger than they are"
     return [Choice("use_size", round(settings.use_scale * inputs.size), larger)]
-
-
-@dataclass(frozen=True)
-class Pace:
-    """Seconds per view: to learn from it, or only to embed it."""
-
-    learn: float
-    look: float
-
-    @property
-    def per_image(self) -> float:
-        """Seconds per image and epoch: student and teacher see two views, and the search for neighbors embeds one."""
-        return 2 * self.learn + 3 * self.look
 
 
 def choose_neighbors(things: int | None) -> Choice:
@@ -133,42 +114,6 @@ def choose_neighbors(things: int | None) -> Choice:
         return Choice("neighbors", NEIGHBORS, "as in the paper, no number of photos of one thing stands out")
     value = max(k for k in (2, 3, NEIGHBORS) if k < max(3, things))
     return Choice("neighbors", value, f"there seem to be about {things} photos of one thing")
-
-
-def choose_epochs(settings: Settings, images: int, device: torch.device, pace: Pace) -> Choice:
-    """The number of epochs if the user gives none: on a CPU, as many as a user may want to wait for."""
-    if device.type == "cuda" or settings.train == "heads":
-        most = max(FEWEST_EPOCHS, MOST_STEPS * BATCH_SIZE // images)
-        return Choice("epochs", min(EPOCHS, most), f"{EPOCHS}, fewer for very many images")
-    seconds = pace.per_image * images
-    epochs = min(EPOCHS, max(1, int(PATIENCE / seconds)))
-    return Choice("epochs", epochs, f"about {duration(seconds)} each without a GPU, {EPOCHS} at most")
-
-
-def measure_pace(encoder: Encoder, device: torch.device, count: int = TIMED_VIEWS, bfloat16: bool = False) -> Pace:
-    """The approximate speed of a network, measured with ``count`` views at once."""
-    size = encoder.preprocessing.size
-    views = torch.zeros(count, 3, size, size, dtype=torch.uint8, device=device)
-
-    def run(learn: bool) -> float:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        began = time.perf_counter()
-        with torch.set_grad_enabled(learn), torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
-            features = encoder(views)
-            if learn and features.requires_grad:
-                features.sum().backward()
-                encoder.zero_grad()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return time.perf_counter() - began
-
-    was_training = encoder.training
-    encoder.eval()  # otherwise the statistics of batch norm would change
-    run(True)  # the first run also does what is done only once
-    learned, seen = min(run(True) for _ in range(2)), min(run(False) for _ in range(2))
-    encoder.train(was_training)
-    return Pace(learned / count, seen / count)
 
 
 def _steps(settings: Settings, images: int, leg: int) -> int:
@@ -249,7 +194,7 @@ def _rows_at_once(
     views = min(all_gather_list([free / each]))  # all processes take parts of one size
     if MEMORY_SHARE * views >= rows:
         return []
-    share = RECORDED_SHARE if compiled and device.type == "cuda" else MEMORY_SHARE
+    share = RECORDED_SHARE if compiled else MEMORY_SHARE
     most = f"{share * free / 2**30:.1f} of the {free / 2**30:.1f} that are free"
     reason = f"{rows} would take {rows * each / 2**30:.1f} GiB, and they may take {most}"
     sizes = [size for size in range(1, rows) if rows % size == 0 and size <= max(FEWEST_ROWS, share * views)]

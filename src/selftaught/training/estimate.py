@@ -1,6 +1,7 @@
-"""How much time, memory and disk a run will take, printed before it starts."""
+"""How much time, memory and disk a run will take, printed before it starts, and how many epochs there is time for."""
 
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,11 +14,17 @@ from selftaught.learners import STMLSettings
 from selftaught.networks import Backbone, Encoder
 from selftaught.parallel import world
 from selftaught.recipes import Settings
-from selftaught.training.automatic import Pace
+from selftaught.run_folder import Choice
+from selftaught.training.automatic import BATCH_SIZE, choose_use_size
 from selftaught.training.floor import most_measured
 from selftaught.training.frozen_backbone import VIEWS
 from selftaught.training.gradient_parts import bytes_per_view, own_rows, part_size
 
+EPOCHS, FEWEST_EPOCHS, MOST_STEPS = 30, 3, 3000
+"""The length of a run if the user gives none."""
+PATIENCE = 2400.0
+"""Seconds that a run without a GPU may take if the user gives no length."""
+TIMED_VIEWS = 8
 ASPECT = 4 / 3
 """Long side of a photo divided by its short side, as in most cameras."""
 COPIES = 5
@@ -32,6 +39,14 @@ gradient: EfficientNet-Lite0 took 2.5 GiB with 12 views at once and 7.9 GiB with
 
 
 @dataclass(frozen=True)
+class Pace:
+    """Seconds per view: to learn from it, or only to embed it."""
+
+    learn: float
+    look: float
+
+
+@dataclass(frozen=True)
 class Estimate:
     """What a run takes: seconds, and bytes of memory, of disk for its folder, and for decoded images."""
 
@@ -41,36 +56,82 @@ class Estimate:
     decoded: int
 
 
+def measure_pace(encoder: Encoder, device: torch.device, count: int = TIMED_VIEWS, bfloat16: bool = False) -> Pace:
+    """The approximate speed of a network, measured with ``count`` views at once."""
+    size = encoder.preprocessing.size
+    views = torch.zeros(count, 3, size, size, dtype=torch.uint8, device=device)
+
+    def run(learn: bool) -> float:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        began = time.perf_counter()
+        with torch.set_grad_enabled(learn), torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
+            features = encoder(views)
+            if learn and features.requires_grad:
+                features.sum().backward()
+                encoder.zero_grad()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - began
+
+    was_training = encoder.training
+    encoder.eval()  # otherwise the statistics of batch norm would change
+    run(True)  # the first run also does what is done only once
+    learned, seen = min(run(True) for _ in range(2)), min(run(False) for _ in range(2))
+    encoder.train(was_training)
+    return Pace(learned / count, seen / count)
+
+
+def choose_epochs(settings: Settings, images: int, backbone: Backbone, device: torch.device, pace: Pace) -> Choice:
+    """The number of epochs if the user gives none: on a CPU, as many as a user may want to wait for."""
+    if device.type == "cuda" or settings.train == "heads":
+        most = max(FEWEST_EPOCHS, MOST_STEPS * BATCH_SIZE // images)
+        return Choice("epochs", min(EPOCHS, most), f"{EPOCHS}, fewer for very many images")
+    epoch, beside = predict_seconds(settings, images, 0, backbone, device, pace)
+    epochs = min(EPOCHS, max(1, int((PATIENCE - beside) / epoch)))
+    return Choice("epochs", epochs, f"about {duration(epoch)} each without a GPU, {EPOCHS} at most")
+
+
+def predict_seconds(
+    settings: Settings, images: int, measured: int, backbone: Backbone, device: torch.device, pace: Pace
+) -> tuple[float, float]:
+    """The seconds of an epoch, and of what a new run does beside its epochs; ``measured``: images with labels."""
+    inputs = backbone.preprocessing
+    used = next((choice.value for choice in choose_use_size(settings, backbone)), inputs.use_size)
+    center, whole = (pace.look * (side / inputs.size) ** 2 / world() for side in (used, inputs.squash))
+    scoring = measured * center
+    if settings.train == "heads":  # every view is embedded once, and learning takes little
+        return 0.0, images * (1 + VIEWS) * pace.look / world() + scoring
+    centers = center if isinstance(settings, STMLSettings) and settings.batches == "whitened" else 0
+    learning = 2 * (pace.learn + pace.look) / world()  # student and teacher see two views
+    beside = images * whole + scoring
+    if backbone.pretrained:  # the untrained models and the trained one are measured
+        beside += 2 * (min(images, most_measured(device)) * (whole + center) + scoring)
+    return images * (learning + whole + centers) + scoring / settings.eval_every, beside
+
+
 def estimate(
     settings: Settings, images: int, measured: int, backbone: Backbone, device: torch.device, pace: Pace, done: int = 0
 ) -> Estimate:
     """What it takes to train on ``images`` images and to score ``measured`` others; ``done`` epochs are over."""
     assert settings.epochs is not None
-    inputs, epochs = backbone.preprocessing, settings.epochs - done
-    center, whole = (pace.look * (side / inputs.size) ** 2 for side in (inputs.use_size, inputs.squash))
-    looking = measured * center
+    epochs = settings.epochs - done
+    epoch, beside = predict_seconds(settings, images, measured, backbone, device, pace)
     parameters = sum(parameter.numel() for parameter in backbone.module.parameters())
-    encoder = Encoder(backbone.module, inputs, bool(settings.freeze_batch_norm)).to(device).eval()
+    encoder = Encoder(backbone.module, backbone.preprocessing, bool(settings.freeze_batch_norm)).to(device).eval()
     copies = SAVED + (SNAPSHOT * (2 + epochs // settings.snapshots) if settings.snapshots else 0)
     saved = 4 * copies * (parameters + encoder.features * (settings.dim + encoder.features))
-    if settings.train == "heads":  # every view is embedded once, and learning takes little
-        seconds, memory = images * (1 + VIEWS) * pace.look + looking, 4 * parameters
+    if settings.train == "heads":
+        memory = 4 * parameters
         saved += 4 * encoder.features * (images * (1 + VIEWS) + measured)
     else:
-        centers = center if isinstance(settings, STMLSettings) and settings.batches == "whitened" else 0
-        learning = 2 * (pace.learn + pace.look)  # student and teacher see two views
-        seconds = epochs * (images * (learning + whole + centers) + looking / settings.eval_every)
-        if done == 0:
-            seconds += images * whole + looking
-        if backbone.pretrained:  # the untrained models and the trained one are measured
-            seconds += 2 * (min(images, most_measured(device)) * (whole + center) + looking)
         each = bytes_per_view(encoder, settings.precision == "bf16-mixed")
         kept = each * (part_size(settings) or own_rows(settings))
         memory = 4 * COPIES * parameters + (kept if device.type == "cuda" else int(IN_USE * kept))
     if device.type != "cuda":
         memory += PROCESS
     decoded = 0 if settings.cache_side is None else int(3 * settings.cache_side**2 * ASPECT) * (images + measured)
-    return Estimate(seconds / world(), memory, saved, decoded)
+    return Estimate(epochs * epoch + beside, memory, saved, decoded)
 
 
 def describe_estimate(found: Estimate, settings: Settings, device: torch.device, run: Path, done: int) -> str:
