@@ -1,6 +1,5 @@
 """Folders of images → batches of views."""
 
-from selftaught.data.alterations import ALTERATIONS
 from selftaught.data.benchmarks import (
     BENCHMARKS,
     benchmark_of,
@@ -19,7 +18,7 @@ from selftaught.data.cache_space import (
 )
 from selftaught.data.cached_reader import CachedReader
 from selftaught.data.center_view import center_view, cut_views, view_matrices
-from selftaught.data.copies import Picture, examine, find_same_bytes, find_same_files, fingerprint
+from selftaught.data.copies import ALTERATIONS, Picture, examine, find_same_bytes, find_same_files, fingerprint
 from selftaught.data.crop_boxes import view_seed, view_seeds
 from selftaught.data.decoded_cache import DecodedCache
 from selftaught.data.embed_files import Advance, embed_files, in_batches, stack_embeddings

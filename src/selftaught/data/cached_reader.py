@@ -1,7 +1,7 @@
 """Views from decoded images: read from files the first time, from the cache and the device's memory from then on."""
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -111,7 +111,7 @@ class CachedReader(ImageReader):
             here = self._resident.get(kind)
             if here is not None and all(request.path in here.rows for request in batch):
                 rows = np.array([here.rows[request.path] for request in batch])
-                yield _Piece(batch, here.packed, rows, here.originals[rows], list(range(len(batch))), [], None)
+                yield _Piece(batch, here.packed, rows, here.originals[rows], list(range(len(batch))))
                 continue
             slots, whole = self._find(kind, batch), False
             if min(slots) >= 0:
@@ -125,7 +125,7 @@ class CachedReader(ImageReader):
             if not whole:
                 left.append(batch)
                 return
-            yield self._sent(batch, packed, originals, list(range(len(batch))), [])
+            yield self._send(_Piece(batch, packed, np.arange(len(batch)), originals, list(range(len(batch)))))
 
     def _decoded(self, batches: Iterator[list[ViewRequest]]) -> Iterator["_Piece"]:
         """Batches with images missing or damaged in the cache: workers decode them, and this process stores them."""
@@ -163,7 +163,7 @@ class CachedReader(ImageReader):
             for image, part in zip(images, packed.parts(), strict=True):
                 part[:] = image.pixels.reshape(-1, 3)
             originals = np.array([image.original for image in images], np.int64).reshape(-1, 2)
-            yield self._sent(batch, packed, originals, positions, failures)
+            yield self._send(_Piece(batch, packed, np.arange(len(images)), originals, positions, failures))
 
     def _stored_slots(self, kind: str, paths: list[str]) -> dict[str, int]:
         """The places of the images that are stored, by their paths."""
@@ -176,23 +176,15 @@ class CachedReader(ImageReader):
         known.update(self._stored_slots(kind, new))
         return [known.get(request.path, -1) for request in batch]
 
-    def _sent(
-        self,
-        batch: list[ViewRequest],
-        packed: Packed,
-        originals: np.ndarray,
-        positions: list[int],
-        failures: list[tuple[int, str]],
-    ) -> "_Piece":
-        """A batch on its way to the device."""
-        event = None
-        if self._stream is not None:
-            with torch.cuda.stream(self._stream):
-                packed = packed._replace(pixels=packed.pixels.to(self.device, non_blocking=True))
-                event = self._stream.record_event()
+    def _send(self, piece: "_Piece") -> "_Piece":
+        """The batch on its way to the device."""
+        if self._stream is None:
+            pixels, event = piece.packed.pixels.to(self.device), None
         else:
-            packed = packed._replace(pixels=packed.pixels.to(self.device))
-        return _Piece(batch, packed, np.arange(len(positions)), originals, positions, failures, event)
+            with torch.cuda.stream(self._stream):
+                pixels = piece.packed.pixels.to(self.device, non_blocking=True)
+                event = self._stream.record_event()
+        return piece._replace(packed=piece.packed._replace(pixels=pixels), event=event)
 
     def _finish(self, piece: "_Piece") -> Batch:
         """Cut the views of a batch."""
@@ -204,7 +196,7 @@ class CachedReader(ImageReader):
         assert view != "check"
         if not piece.positions:
             empty = torch.empty(0, 1, 3, 1, 1, dtype=torch.uint8, device=self.device)
-            return Batch(empty, [], piece.failures)
+            return Batch(empty, [], list(piece.failures))
         seeds = np.array([piece.batch[position].seed for position in piece.positions], np.uint64)
         boxes, flips, size = self.views.cuts(view, piece.originals, seeds)
         boxes = scale_boxes(boxes, piece.originals, piece.packed.sizes[piece.rows])
@@ -212,7 +204,7 @@ class CachedReader(ImageReader):
         rows = np.repeat(piece.rows, count)
         resizer = self.crop_resizer if view == "random" else CropResizer()  # the other is compiled for one size
         images = resizer(piece.packed, rows, boxes.reshape(-1, 4), flips.reshape(-1), size)
-        batch = Batch(images.unflatten(0, (-1, count)), piece.positions, piece.failures)
+        batch = Batch(images.unflatten(0, (-1, count)), piece.positions, list(piece.failures))
         return augment(batch, piece.batch, self.views)
 
 
@@ -226,6 +218,6 @@ class _Piece(NamedTuple):
     originals: np.ndarray
     """The images' sizes before they were made smaller, n×2."""
     positions: list[int]
-    failures: list[tuple[int, str]]
-    event: torch.cuda.Event | None
+    failures: Sequence[tuple[int, str]] = ()
+    event: torch.cuda.Event | None = None
     """Reached when the pixels have arrived on the device."""

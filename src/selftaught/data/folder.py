@@ -13,7 +13,7 @@ from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import plain_path, to_csv
 
 SKIPPED_LIMIT = 0.05
-RUN_FILES = {"settings.json", "checkpoint.pt"}
+RUN_FILES = ("checkpoint.pt", "settings.json")
 """Files by which a run folder is recognized: if one lies among the images, its pictures are left out."""
 
 
@@ -173,12 +173,12 @@ def find_images(
             if (status.st_dev, status.st_ino) in seen:
                 continue
             seen.add((status.st_dev, status.st_ino))
-            before, folders, of_a_run = len(found), [], set()
+            if prefix and all(os.path.exists(f"{place}/{name}") for name in RUN_FILES):  # noqa: PTH110
+                continue
+            before, folders = len(found), []
             with os.scandir(place) as scan:
                 for entry in scan:  # one entry at a time: a folder may hold a million
                     name = entry.name
-                    if name in RUN_FILES:
-                        of_a_run.add(name)
                     if name.startswith("."):
                         continue
                     if _is_folder(entry):
@@ -191,9 +191,6 @@ def find_images(
                 continue
             hint = "; let it be read, or leave it out with --allow-skipped" if prefix else ""
             raise SelftaughtError(f"cannot read the folder {printable(place)}: {error.strerror}{hint}") from None
-        if prefix and of_a_run == RUN_FILES:
-            del found[before:]
-            continue
         if len(found) > before:
             holding.append(prefix.rstrip("/"))
         todo.extend((f"{prefix}{name}/", path) for _, name, path in sorted(folders))
