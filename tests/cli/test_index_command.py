@@ -143,7 +143,10 @@ def test_images_are_removed_without_the_model(
 def test_results_come_as_table_json_csv_and_sheet(call: Call, index: Path, images: Path, tmp_path: Path) -> None:
     queries = (images / "class 1" / "0.jpg", images / "class 2")
     sheet = tmp_path / "sheet.png"
-    code, text, _ = call("search", index, *queries, "-k", 3, "--out", sheet, "--csv", tmp_path / "found.csv")
+    file = tmp_path / "found.csv"
+    said = f"results: {file}\ncontact sheet: {sheet}\n"
+    assert call("search", index, *queries, "-k", 3, "--out", sheet, "--csv", file)[:2] == (0, said)
+    code, text, _ = call("search", index, *queries, "-k", 3, "--out", sheet)
     assert code == 0
     lines = text.splitlines()
     assert lines[0] == f"query {queries[0]}"
@@ -156,7 +159,7 @@ def test_results_come_as_table_json_csv_and_sheet(call: Call, index: Path, image
     code, text, _ = call("search", index, *queries, "-k", 3, "--json", "-")
     found = json.loads(text)
     assert (code, len(found)) == (0, 5)
-    table = list(csv.DictReader(io.StringIO((tmp_path / "found.csv").read_text())))
+    table = list(csv.DictReader(io.StringIO(file.read_text())))
     for number, entry in enumerate(found):
         rows = table[3 * number : 3 * number + 3]
         assert [row["query"] for row in rows] == [entry["query"]] * 3

@@ -30,6 +30,7 @@ def test_where_there_are_no_copies_none_are_invented() -> None:
         proposal = propose(different(300, seed))
         assert proposal.threshold is None
         assert "by chance" in proposal.reason
+        assert "--threshold" in proposal.reason
 
 
 def test_copies_lie_under_the_threshold_and_different_photos_above() -> None:
@@ -42,6 +43,17 @@ def test_copies_lie_under_the_threshold_and_different_photos_above() -> None:
         have_copies[:originals] = have_copies[300:] = True
         assert (distances[have_copies] <= threshold).double().mean() > 0.7
         assert (distances[~have_copies] <= threshold).sum() <= 0.1 * have_copies.sum()
+
+
+def test_one_or_two_copies_among_many_photos_are_enough_for_a_threshold() -> None:
+    for originals in (1, 2):
+        for seed in range(6):
+            vectors = with_copies(different(126, seed, dim=40), originals, 1, seed)
+            threshold = propose(vectors).threshold
+            assert threshold is not None
+            found = (find_neighbors(vectors).distances[:, 0] <= threshold).nonzero()[:, 0].tolist()
+            assert found
+            assert {*found} <= {0, 126, originals - 1, 125 + originals}
 
 
 def test_a_threshold_never_exceeds_what_copies_are_apart() -> None:

@@ -93,7 +93,7 @@ def test_copies_are_found_and_unreadable_photos_are_left_out(copy: Path, photos:
     text = text_of(page)
     readable = len(list((tmp_path / "others").iterdir())) - 1
     assert f"among all {readable} photos" in text, "the one that cannot be read is no reason to speak of a part"
-    assert "1 is a copy of another" in text
+    assert "others, 1 is a copy of another" in text, "which photos those are"
     assert "again.jpg" in text
     assert "best · best" not in text
     assert "bad.jpg" not in text

@@ -160,16 +160,15 @@ def _without_queries(paths: Sequence[Path], vectors: Tensor, ask: Ask, k: int, s
 
 
 def _write(found: Found, output: Output) -> None:
-    printed = False
-    for target, content in ((output.json, _json), (output.csv, _csv)):
-        if target is None:
-            continue
-        if str(target) == "-":
-            sys.stdout.write(content(found))
-            printed = True
+    targets = [(str(one), content(found)) for one, content in ((output.json, _json), (output.csv, _csv)) if one]
+    printed = any(target == "-" for target, _ in targets)
+    for target, content in targets:
+        if target == "-":
+            sys.stdout.write(content)
         else:
-            write_atomically(target, content(found))
-    if not printed:
+            write_atomically(Path(target), content)
+            print(f"results: {printable(target)}", file=sys.stderr if printed else sys.stdout)
+    if not targets:
         _print_table(found)
     if output.sheet is not None:
         shown = _fitting(found)

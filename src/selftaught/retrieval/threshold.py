@@ -11,6 +11,8 @@ from selftaught.retrieval.groups import Neighbors, Pairs, connect, members
 
 BY_CHANCE = 0.1
 """The largest expected share of chance among the photos with a neighbor under the threshold."""
+LONE = 0.1
+"""What the two photos of a single pair count: one photo in a hundred such collections may be that near by chance."""
 QUANTILES = 0.1, 0.5
 """The two quantiles that describe the distances of different photos: only the lower half matters."""
 APART = 0.9, 0.7, 0.5
@@ -49,19 +51,18 @@ def propose_threshold(near: Neighbors, known: Tensor) -> Proposal:
         near: the neighbors of all n photos, with exact copies left out.
         known: distances between photos and copies of them that were made on purpose.
     """
-    n, cap = len(near.indices), known.quantile(FURTHEST).item()
+    n, middle, cap = len(near.indices), known.median().item(), known.quantile(FURTHEST).item()
     first = near.distances[:, :1].flatten()
     if n < FEWEST:
-        middle = known.median().item()
         return Proposal(middle, f"half of the copies made on purpose are nearer; {n} photos are too few to tell more")
     generator = torch.Generator().manual_seed(0)
     samples = [torch.randperm(n, generator=generator)[: round(SHARE * n)].sort().values for _ in range(SAMPLES)]
     threshold = median(_propose(near.among(rows), known, cap) for rows in samples)
     if not threshold:
-        middle = known.median().item()
         near_ones = (first <= middle).double().mean().item()
         if near_ones < CROWDED:
-            return Proposal(None, "hardly a photo has a neighbor nearer than different photos have by chance")
+            text = f"the nearest two are {first.min():.3g} apart, as different photos are by chance"
+            return Proposal(None, f"{text}; if pairs on the page are copies, give a --threshold above their distances")
         text = f"{near_ones:.0%} of the photos have a neighbor as near as copies are, within {middle:.3g}"
         return Proposal(None, f"{text}, and copies cannot be told from others: look at the page and give --threshold")
     share = (known <= threshold).double().mean().item()
@@ -98,10 +99,10 @@ def _largest(first: Tensor, different: Tensor, apart: float, cap: float) -> floa
     rate, shape = _fit(different / apart)
     found = first.sort().values
     counts = torch.arange(1.0, len(found) + 1)
-    counts = (counts - 1.5 * counts.sqrt()).clamp(min=0)  # a lower bound: a few may be there by chance
+    counts = (counts - 1.5 * counts.sqrt()).clamp(min=LONE)  # a lower bound: a few may be there by chance
     # Where the expected number by chance, n (1 - exp(-rate (t / apart)^shape)), is the allowed share of the count.
     allowed = apart * (-torch.log1p(-BY_CHANCE * counts / len(found)) / rate).pow(1 / shape)
-    good = ((found <= allowed.clamp(max=cap)) & (allowed > 0)).nonzero()[:, 0]
+    good = (found <= allowed.clamp(max=cap)).nonzero()[:, 0]
     if not len(good):
         return 0.0
     last = int(good[-1])

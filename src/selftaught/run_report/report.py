@@ -196,7 +196,8 @@ def _copies(course: Course, looks: Looks, reporter: Reporter) -> Section:
         found = find_copies(looks.images, vectors, known, advance=tell)
     are = "is a copy" if found.extra == 1 else "are copies"
     some = f"{found.extra:,} {are} of another, the same or nearly" if found.extra else "none is a copy of another"
-    told.append(f"Among {_which(looks)}, {some}. selftaught dedup looks at all, and shows where it draws the line.")
+    where = f"{_which(looks)} in {printable(looks.images.root)}"
+    told.append(f"Among {where}, {some}. selftaught dedup looks at all, and shows where it draws the line.")
     groups = []
     for number, group in enumerate(found.groups[:SHOWN_GROUPS], 1):
         copies = group.copies[:SHOWN_COPIES]
