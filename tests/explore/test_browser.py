@@ -129,6 +129,7 @@ def served(exhibit: Exhibit, maps: Maps, selections: Path) -> Iterator[str]:
 def exhibit(embedder: Embedder, tmp_path_factory: pytest.TempPathFactory) -> Exhibit:
     folder = draw_photos(tmp_path_factory.mktemp("shown") / "photos", classes=6, photos=8)
     (folder / "class 5").rename(folder / f"class 5 {'long ' * 12}")
+    (folder / "class 4").rename(folder / "class 4 gru\u0308n")  # as a Mac writes an umlaut
     images = find_images(folder)
     vectors = embedder.encode([folder / file for file in images.files])
     before = vectors + vectors.std() * torch.randn(vectors.shape, generator=torch.Generator().manual_seed(0))
@@ -229,6 +230,14 @@ def test_names_are_searched_colors_and_models_switched_by_keyboard_alone(page: P
     assert page.find("#panel h2").text == "class 3/0.jpg"
     page.press(Keys.ENTER)
     page.wait(lambda: page.find("#panel h2").text == "class 3/1.jpg")
+    page.press(Keys.ESCAPE)
+    page.press("s")
+    page.wait(lambda: "selected" in page.status)
+    page.press(Keys.ESCAPE)
+    page.find("#name").clear()
+    page.press("/")
+    page.press("GR\u00dcN")
+    page.wait(lambda: page.status.startswith("8 of 48 photos have such a name"))
     for kind in ("cluster", "date", "distance", "folder"):
         page.driver.execute_script(
             "const s = document.getElementById('color'); s.value = arguments[0]; s.onchange();", kind

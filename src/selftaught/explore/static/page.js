@@ -97,8 +97,8 @@ $("theme").onclick = () => {
 };
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolor);
 $("name").oninput = () => {
-  const text = $("name").value.trim().toLowerCase();
-  matches = text ? new Set(shelf.names.flatMap((name, photo) => (name.toLowerCase().includes(text) ? [photo] : []))) : null;
+  const plain = (name) => name.normalize().toLowerCase(), text = plain($("name").value.trim());  // "ü" has two forms
+  matches = text ? new Set(shelf.names.flatMap((name, photo) => (plain(name).includes(text) ? [photo] : []))) : null;
   shelf.report();
   draw();
 };
@@ -128,7 +128,7 @@ const KEYS = {
   n: () => { if (middlePhoto() >= 0) openPhoto(middlePhoto()); },
 };
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") { if (map.drawing) setDrawing(false); else close(); return; }
+  if (event.key === "Escape") { $("name").blur(); if (map.drawing) setDrawing(false); else close(); return; }
   const typing = /^(INPUT|SELECT)$/.test(event.target.tagName), scrolling = $("panel").contains(event.target);
   if (event.ctrlKey || event.metaKey || event.altKey || typing || (scrolling && event.key.startsWith("Arrow"))) return;
   const action = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
