@@ -66,12 +66,10 @@ def propose_threshold(near: Neighbors, known: Tensor) -> Proposal:
         text = f"{near_ones:.0%} of the photos have a neighbor as near as copies are, within {middle:.3g}"
         return Proposal(None, f"{text}, and copies cannot be told from others: look at the page and give --threshold")
     share = (known <= threshold).double().mean().item()
+    near_copies = f"{share:.0%} of the copies made on purpose are nearer"
     if threshold >= cap:
-        return Proposal(
-            threshold, f"{share:.0%} of the copies made on purpose are nearer, and different photos are not"
-        )
-    text = f"beyond, over {BY_CHANCE:.0%} would be different photos"
-    return Proposal(threshold, f"{text}; {share:.0%} of the copies made on purpose are nearer")
+        return Proposal(threshold, f"{near_copies}, and different photos are not")
+    return Proposal(threshold, f"beyond, over {BY_CHANCE:.0%} would be different photos; {near_copies}")
 
 
 def _propose(near: Neighbors, known: Tensor, cap: float) -> float:
