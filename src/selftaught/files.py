@@ -25,6 +25,17 @@ def plain_path(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.abspath(path))  # noqa: PTH100, which would follow links
 
 
+def check_output(path: Path) -> None:
+    """Raise an error, before the work for it begins, if a file cannot be written there."""
+    if path.is_dir():
+        raise UsageError(f"{printable(path)} is a folder; give the file to write")
+    folder = plain_path(path).parent
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {printable(folder)} to write {printable(path.name)} into")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"the folder {printable(folder)} cannot be written to")
+
+
 def write_atomically(
     path: Path, content: bytes | memoryview | str | Callable[[BinaryIO], object], *, lasting: bool = True
 ) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, UsageError, printable
-from selftaught.files import plain_path, read_json, write_atomically
+from selftaught.files import check_output, read_json, write_atomically
 from selftaught.model_files import METRICS
 
 FORMAT = 2
@@ -43,7 +42,7 @@ def check_target(path: Path) -> None:
     """Raise an error, before the work begins, if an output cannot be written or would replace something else."""
     if path.suffix not in SUFFIXES:
         raise UsageError(f"{printable(path)} must end in .parquet or .npy")
-    check_folder_of(path)
+    check_output(path)
     names, skipped = path.with_suffix(".json"), skipped_file(path)
     wrote_skipped = skipped.is_file() and skipped.read_bytes()[:12] == b"path,reason\n"
     wrote_names = path.suffix != ".npy" or {"root", "model", "metric", "paths"} <= set(read_json(names) or ())
@@ -57,17 +56,6 @@ def check_target(path: Path) -> None:
 def skipped_file(path: Path) -> Path:
     """The file that lists the images that were left out."""
     return path.with_name(f"{path.stem}.skipped.csv")
-
-
-def check_folder_of(path: Path) -> None:
-    """Raise an error if a file cannot be written there."""
-    if path.is_dir():
-        raise UsageError(f"{printable(path)} is a folder; give the file to write")
-    folder = plain_path(path).parent
-    if not folder.is_dir():
-        raise UsageError(f"there is no folder {printable(folder)} to write {printable(path.name)} into")
-    if not os.access(folder, os.W_OK):
-        raise UsageError(f"the folder {printable(folder)} cannot be written to")
 
 
 def write_vectors(path: Path, content: Vectors) -> list[Path]:

@@ -12,7 +12,7 @@ from selftaught.networks import backbones
 from selftaught.reproduce import inputs
 from selftaught.reproduce.folders import note_failure
 from selftaught.reproduce.inputs import image_sources, weights_for
-from selftaught.reproduce.plan import Estimator, Job, make_jobs, seconds_per_image
+from selftaught.reproduce.plan import Estimator, Job, incomplete_data, make_jobs, seconds_per_image
 from selftaught.reproduce.quick import EMBEDDED, Quick, quick_table
 from selftaught.reproduce.request import Request
 from selftaught.reproduce.tables import find_rows, find_table
@@ -80,7 +80,7 @@ def test_a_job_with_all_it_needs_is_open_and_knows_its_sources(tmp_path: Path) -
     assert cub.arguments["weights"] == str(weights)
     assert (cub.arguments["momentum"], cub.arguments["seed"], cub.arguments["dim"]) == (0.0, 0, 512)
     assert cub.work == 90 * 2, "two images of the first hundred classes, in 90 epochs"
-    (sentence,) = inputs.incomplete_data([cub, cars], tmp_path)
+    (sentence,) = incomplete_data([cub, cars], tmp_path)
     assert "CUB-200-2011 is not complete" in sentence
 
 

@@ -19,9 +19,8 @@ from selftaught.duplicates import (
     leave_out_links,
 )
 from selftaught.errors import UsageError, counted, printable
-from selftaught.files import fill_folder, plain_path, to_csv, write_atomically
+from selftaught.files import check_output, fill_folder, plain_path, to_csv, write_atomically
 from selftaught.report import PhotoGroup, Section, histogram, photo_groups, photo_of, write_gallery
-from selftaught.vectors import check_folder_of
 
 TABLE, PAGE = "duplicates.csv", "duplicates.html"
 SHOWN_GROUPS, SHOWN_COPIES, SHOWN_PAIRS = 300, 12, 9
@@ -53,7 +52,7 @@ def dedup(
     if threshold is not None and not 0 <= threshold < float("inf"):
         raise UsageError(f"the threshold must be a distance of 0 or more, but is {threshold}")
     if script is not None:
-        check_folder_of(script)
+        check_output(script)
     images = open_images(source, "all", allow_skipped=allow_skipped)
     if script is not None and images.members is not None:
         raise UsageError(f"{printable(source)} lies in tar files: a script cannot move images out of them")

@@ -14,10 +14,9 @@ from selftaught.console import Reporter
 from selftaught.data import open_images
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, counted, printable
-from selftaught.files import write_atomically
+from selftaught.files import check_output, write_atomically
 from selftaught.networks import weights_on_disk
 from selftaught.retrieval import Scores, score
-from selftaught.vectors import check_folder_of
 
 
 def evaluate(
@@ -32,7 +31,7 @@ def evaluate(
 ) -> None:
     to_file = target is not None and str(target) != "-"
     if target is not None and to_file:
-        check_folder_of(target)
+        check_output(target)
     images = open_images(labeled, "test", level=level, labels=labels, allow_skipped=allow_skipped)
     images.check_classes()
     reporter = Reporter()

@@ -8,7 +8,7 @@ from selftaught.console import Reporter
 from selftaught.data import open_images
 from selftaught.errors import UsageError, printable
 from selftaught.export import check_target, export
-from selftaught.vectors import check_folder_of
+from selftaught.files import check_output
 
 
 def export_model(
@@ -20,7 +20,7 @@ def export_model(
             if path.suffix != ending:
                 raise UsageError(f"{option} {printable(path)} must end in {ending}")
             check_target(path)
-            check_folder_of(path)
+            check_output(path)
             paths.append(path)
     if not paths:
         raise UsageError("say what to write: --onnx model.onnx, --torch model.pt2, or both")

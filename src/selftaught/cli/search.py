@@ -16,11 +16,11 @@ from selftaught.console import Reporter
 from selftaught.data import open_image, open_images
 from selftaught.embedder import Embedder
 from selftaught.errors import ImageError, SelftaughtError, UsageError, printable
-from selftaught.files import plain_path, to_csv, write_atomically
+from selftaught.files import check_output, plain_path, to_csv, write_atomically
 from selftaught.index import Hit, is_index, open_index, scale_of
 from selftaught.report import rate, search_sheet
 from selftaught.retrieval import nearest
-from selftaught.vectors import SUFFIXES, Vectors, check_folder_of, read_vectors_of
+from selftaught.vectors import SUFFIXES, Vectors, read_vectors_of
 
 SHEET_IMAGES = 500
 """The most images on a contact sheet; the table has all."""
@@ -41,7 +41,7 @@ class Output:
     def check(self) -> None:
         for path in (self.sheet, self.json, self.csv):
             if path is not None and str(path) != "-":
-                check_folder_of(path)
+                check_output(path)
         if str(self.json) == str(self.csv) == "-":
             raise UsageError("--json - and --csv - cannot both be printed: give one of them a file")
 

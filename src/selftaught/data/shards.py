@@ -6,6 +6,7 @@ import re
 from array import array
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,22 +40,18 @@ def expand(pattern: str) -> list[str]:
         >>> expand("{a,b}/{08..10}.tar")
         ['a/08.tar', 'a/09.tar', 'a/10.tar', 'b/08.tar', 'b/09.tar', 'b/10.tar']
     """
-    names, more = [pattern], True
-    while more:
-        more = False
-        longer: list[str] = []
-        for name in names:
-            if match := BRACES.search(name):
-                more = True
-                longer += [name[: match.start()] + word + name[match.end() :] for word in _words(match)]
-            else:
-                longer.append(name)
-            if len(longer) > MOST_SHARDS:
-                raise UsageError(
-                    f"{printable(pattern)} stands for over {MOST_SHARDS} shards: make them fewer and larger"
-                )
-        names = list(dict.fromkeys(longer))
-    return names
+
+    def names(text: str) -> Iterator[str]:
+        if (match := BRACES.search(text)) is None:
+            yield text
+            return
+        for word in _words(match):
+            yield from names(text[: match.start()] + word + text[match.end() :])
+
+    found = list(islice(names(pattern), MOST_SHARDS + 1))
+    if len(found) > MOST_SHARDS:
+        raise UsageError(f"{printable(pattern)} stands for over {MOST_SHARDS} shards: make them fewer and larger")
+    return list(dict.fromkeys(found))
 
 
 def find_in_shards(pattern: str, level: Level | None = None) -> ImageFolder:

@@ -3,8 +3,7 @@
 from selftaught.reproduce.cells import collect
 from selftaught.reproduce.figures.draw import draw_figures
 from selftaught.reproduce.folders import failure, status
-from selftaught.reproduce.inputs import incomplete_data
-from selftaught.reproduce.plan import Estimator, Job, make_jobs
+from selftaught.reproduce.plan import Estimator, Job, incomplete_data, make_jobs
 from selftaught.reproduce.quick import Quick, quick_name, quick_table
 from selftaught.reproduce.request import Request, check_begun
 from selftaught.reproduce.results import JSON, MARKDOWN

@@ -1,14 +1,14 @@
 """The inputs of a job: images, weights, packages. If one is missing, an error says what to get."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib import util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import timm
 
-from selftaught.data import benchmark_of, check_benchmark, find_benchmark, open_images
+from selftaught.data import benchmark_of, find_benchmark, open_images
 from selftaught.errors import UsageError, printable
 from selftaught.files import plain_path
 from selftaught.learners import METHODS
@@ -16,9 +16,6 @@ from selftaught.networks import ENSEMBLE, OFFLINE_BACKBONE, PUBLISHED, weights_a
 from selftaught.reproduce.paper import PARTNERS
 from selftaught.reproduce.quick import EMBEDDED
 from selftaught.reproduce.table import FOLDER, Row, Uses
-
-if TYPE_CHECKING:
-    from selftaught.reproduce.plan import Job
 
 PHOTOS = "photos"
 """The place of the embedded data in the output folder."""
@@ -94,22 +91,6 @@ def count_images(arguments: Mapping[str, Any]) -> dict[str, int]:
     splits = {"images": "train", "labeled": "train", "unlabeled": "all", "eval": "test"}
     counts = {name: _count(arguments[name], split) for name, split in splits.items() if name in arguments}
     return {name: count for name, count in counts.items() if name != "eval"}
-
-
-def incomplete_data(jobs: Iterable["Job"], data: Path) -> list[str]:
-    """A sentence for each of the paper's data sets that was used and does not have the official counts."""
-    used = sorted({name for job in jobs if not job.missing for name in needed_benchmarks(job.row.uses, job.dataset)})
-    return [
-        f"{benchmark_of(name).title} is not complete, so its numbers cannot be compared: selftaught data check {name}"
-        for name in used
-        if _differs(name, data)
-    ]
-
-
-@cache
-def _differs(name: str, data: Path) -> bool:
-    root = find_benchmark(name, data)
-    return root is not None and any(check.differs for check in check_benchmark(name, root)[1])
 
 
 @cache

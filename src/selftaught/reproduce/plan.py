@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from selftaught.data import benchmark_of, check_benchmark, find_benchmark
 from selftaught.devices import choose_device
 from selftaught.errors import SelftaughtError
 from selftaught.learners import make_settings
@@ -79,6 +81,22 @@ def _job(request: Request, row: Row, dataset: str, seed: int) -> Job:
             work = whole.epochs * sum(counts.values()) + whole.supervised_epochs * counts.get("labeled", 0)
     folder = run_folder(request.out, row.name, dataset, seed)
     return Job(row, dataset, seed, folder, {**settings, "seed": seed}, whole.backbone, work, tuple(missing))
+
+
+def incomplete_data(jobs: Sequence[Job], data: Path) -> list[str]:
+    """A sentence for each of the paper's data sets that was used and does not have the official counts."""
+    used = sorted({name for job in jobs if not job.missing for name in needed_benchmarks(job.row.uses, job.dataset)})
+    return [
+        f"{benchmark_of(name).title} is not complete, so its numbers cannot be compared: selftaught data check {name}"
+        for name in used
+        if _differs(name, data)
+    ]
+
+
+@cache
+def _differs(name: str, data: Path) -> bool:
+    root = find_benchmark(name, data)
+    return root is not None and any(check.differs for check in check_benchmark(name, root)[1])
 
 
 @contextmanager
