@@ -80,9 +80,9 @@ def demo(
 
 
 def figures(
-    run: Annotated[Path, typer.Argument(help="A folder written by train --snapshots.", metavar="RUN")],
+    run: Annotated[Path, typer.Argument(help="A run that was trained with --snapshots.", metavar="RUN")],
     data: Annotated[
-        str, typer.Argument(help="Class folders, or a benchmark such as cub:/data/CUB_200_2011.", metavar="LABELED")
+        str, typer.Argument(help="Class folders, or a data set such as cub:/data/CUB_200_2011.", metavar="LABELED")
     ],
     out: Annotated[Path | None, typer.Option(help="The folder to write into. (default: RUN/figures)")] = None,
     device: Device = "auto",
@@ -119,7 +119,7 @@ def reproduce(
         Path,
         typer.Option(
             help="The folder with the data sets, and with weights/googlenet.npz, weights/bn_inception.pth and "
-            "weights/swav_resnet50.pth (each may be another kind of file). For methods: one with train/ and test/."
+            "weights/swav_resnet50.pth (or other kinds of files). For methods, shares: a folder with train/ and test/."
         ),
     ] = Path("data"),
     out: Annotated[
@@ -127,14 +127,14 @@ def reproduce(
     ] = None,
     seeds: Annotated[int, typer.Option(help="Runs of each row, with seeds from 0 on.", min=1)] = 1,
     epochs: Annotated[int | None, typer.Option(help="Epochs, instead of the recipe's.", min=1)] = None,
-    backbone: Annotated[str | None, typer.Option(help="One for all rows, instead of their own.")] = None,
+    backbone: Annotated[str | None, typer.Option(help="One backbone for all rows, instead of their own.")] = None,
     device: Device = "auto",
     quick: Annotated[
         bool, typer.Option("--quick", help="The whole table on drawn photos with a small network, in minutes.")
     ] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Only say what would be run, and for how long.")] = False,
 ) -> None:
-    """Run a table of the paper, and put the results beside it.
+    """Run a table of the paper, and compare our results with it.
 
     The same command goes on where it was stopped. A finished run keeps its model and not its checkpoint.
     """

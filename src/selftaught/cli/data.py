@@ -27,8 +27,8 @@ def list_benchmarks() -> None:
 
 @app.command()
 def check(
-    name: Annotated[str, typer.Argument(help="One of selftaught data list, or images of your own.", metavar="NAME")],
-    root: Annotated[Path | None, typer.Argument(help="Its folder, or the one around it.", metavar="ROOT")] = None,
+    name: Annotated[str, typer.Argument(help="A name from selftaught data list, or your own images.", metavar="NAME")],
+    root: Annotated[Path | None, typer.Argument(help="The data set's folder, or its parent.", metavar="ROOT")] = None,
     level: Level = None,
     labels: Labels = None,
     allow_skipped: AllowSkipped = False,

@@ -23,7 +23,7 @@ from selftaught.cli.options import (
 def evaluate(
     run: Run,
     labeled: Annotated[
-        str, typer.Argument(help="Folders named by class, or a data set's test split: cub:ROOT.", metavar="LABELED")
+        str, typer.Argument(help="Class folders, or a data set's test split: cub:ROOT.", metavar="LABELED")
     ],
     json: Annotated[
         Path | None, typer.Option(help="Also write the scores to this file; - prints them instead.")
@@ -33,8 +33,7 @@ def evaluate(
     floor: Annotated[
         bool,
         typer.Option(
-            help="Measure the plain pretrained backbone beside the model, if its weights are on this disk: "
-            "twice the time."
+            help="Also measure the plain pretrained backbone, if its weights are on this disk: twice the time."
         ),
     ] = True,
     size: Size = None,
@@ -54,11 +53,11 @@ def evaluate(
 def embed(
     run: Run,
     images: Images,
-    out: Annotated[Path, typer.Option(help="vectors.parquet, or vectors.npy with the paths in vectors.json.")],
+    out: Annotated[Path, typer.Option(help="The file: vectors.parquet, or vectors.npy, with paths in vectors.json.")],
     shard: Annotated[
         str | None,
         typer.Option(
-            help="Only one part of the images, such as 2/8, into vectors.2-of-8.npy: one machine each, in any order. "
+            help="Embed only part I of N, such as 2/8, into vectors.2-of-8.npy: each machine one part, in any order. "
             "All parts together are read as vectors.npy. torchrun gives each of its processes such a part.",
             metavar="I/N",
         ),
@@ -125,11 +124,11 @@ def export(
     run: Run,
     images: Annotated[
         str | None,
-        typer.Argument(help="To whiten on, and 16 to check the result with. (default: drawn ones)", metavar="IMAGES"),
+        typer.Argument(help="For --whiten, and 16 of them for a check. (default: drawn ones)", metavar="IMAGES"),
     ] = None,
     onnx: Annotated[Path | None, typer.Option(help="Write an ONNX file, such as model.onnx.", metavar="FILE")] = None,
     program: Annotated[
-        Path | None, typer.Option("--torch", help="Write a program of torch.export, such as model.pt2.", metavar="FILE")
+        Path | None, typer.Option("--torch", help="Write a torch.export program, such as model.pt2.", metavar="FILE")
     ] = None,
     size: Size = None,
     mirror: Mirror = False,
@@ -166,7 +165,7 @@ def dedup(
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
-    """Find copies: equal files, equal pixels, nearly the same. A page, a table; nothing is deleted or moved."""
+    """Find copies: equal files, equal pixels, nearly the same. Writes page and table; nothing is deleted or moved."""
     from selftaught.cli.dedup import dedup as find
 
     find(ModelUse(run, device, size, mirror, scales, whiten), images, out, threshold, script, allow_skipped)
@@ -184,7 +183,7 @@ def cluster(
     ] = False,
     names: Annotated[
         Path | None,
-        typer.Option(help="Find the groups of this groups.csv, with its names, instead of new ones.", metavar="CSV"),
+        typer.Option(help="Look for the named groups of this groups.csv, instead of new ones.", metavar="CSV"),
     ] = None,
     links: Annotated[bool, typer.Option("--links", help="Also make a folder of links to each group's photos.")] = False,
     size: Size = None,
@@ -206,14 +205,14 @@ def explore(
     ],
     images: Annotated[
         str | None,
-        typer.Argument(help="Images, or tar shards. With an index: the photos' new folder.", metavar="IMAGES"),
+        typer.Argument(help="A folder of images, or tar shards. With an index: their new folder.", metavar="IMAGES"),
     ] = None,
     before: Annotated[
         bool,
-        typer.Option("--before", help="Also embed with the backbone as it was before training, to switch between."),
+        typer.Option("--before", help="Also make a map with the backbone as it was before training, to compare."),
     ] = False,
     snapshots: Annotated[
-        bool, typer.Option("--snapshots", help="Also embed with the networks of each epoch that training has kept.")
+        bool, typer.Option("--snapshots", help="Also make a map with each network that train --snapshots has kept.")
     ] = False,
     port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)] = 0,
     selections: Annotated[Path, typer.Option(help="Where folders of links to selected photos are made.")] = Path(
@@ -245,7 +244,7 @@ def share(
     push: Annotated[
         str | None, typer.Option(help="Instead, put it on the model hub under this name.", metavar="USER/NAME")
     ] = None,
-    public: Annotated[bool, typer.Option("--public", help="With --push: for everyone to see.")] = False,
+    public: Annotated[bool, typer.Option("--public", help="With --push: visible to all, not private.")] = False,
     license: Annotated[  # noqa: A002
         str | None, typer.Option(help="For the model card, as the hub names it: apache-2.0, cc-by-4.0, …", metavar="ID")
     ] = None,

@@ -8,7 +8,7 @@ import typer
 Run = Annotated[
     str,
     typer.Argument(
-        help="A folder written by selftaught train, or a backbone's name, such as resnet50: its pretrained features.",
+        help="A run (a folder written by selftaught train), or a pretrained backbone's name, such as resnet50.",
         metavar="RUN|NAME",
     ),
 ]
@@ -18,16 +18,16 @@ Images = Annotated[
 Seed = Annotated[int, typer.Option(help="Equal seeds give equal results on a CPU.", min=0, max=2**63 - 1)]
 Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")]
 AllowSkipped = Annotated[
-    bool, typer.Option("--allow-skipped", help="Go on if over 5% of the images, or whole folders, are unreadable.")
+    bool, typer.Option("--allow-skipped", help="Go on if over 5% of the images, or whole folders, cannot be read.")
 ]
 Size = Annotated[
     int | None,
     typer.Option(
-        help="Pixels at which the model sees images; larger often finds more, and the time grows with its square. "
+        help="Side in pixels at which the model sees images; larger often finds more, the time grows with its square. "
         "(default: the model's own)"
     ),
 ]
-Mirror = Annotated[bool, typer.Option("--mirror", help="Average each image with its mirror image: 2 times the time.")]
+Mirror = Annotated[bool, typer.Option("--mirror", help="See each image mirrored too, and average: 2 times the time.")]
 Scales = Annotated[
     int | None, typer.Option(help="See each image at 2 or 3 sizes and average: 2.6 or 3.2 times the time. (default: 1)")
 ]
@@ -35,19 +35,19 @@ Whiten = Annotated[
     bool,
     typer.Option(
         "--whiten",
-        help="Even out half of the differences in variance over these images, which often helps an untrained backbone: "
-        "one more pass over at most 20,000 of them.",
+        help="Half-whiten vectors on these images: fine differences count more, which often helps an untrained "
+        "backbone. One more pass over at most 20,000 of them.",
     ),
 ]
 Level = Annotated[
     str | None,
     typer.Option(
         help="Which folders name the classes: top, those directly in the folder, or leaf, those that hold the images. "
-        "(default: leaf if images lie only in such folders)"
+        "(default: leaf if images lie only in such folders, else top)"
     ),
 ]
 Labels = Annotated[
-    str | None, typer.Option(help="A CSV file with the columns path and label, instead.", metavar="FILE")
+    str | None, typer.Option(help="Instead of folders, a CSV file with the columns path and label.", metavar="FILE")
 ]
 
 

@@ -11,10 +11,10 @@ from selftaught.training import SIGNALS
 
 HEAD = """# Settings and signals
 
-A setting is given as `--set NAME=VALUE`, many also as an option of their own (`selftaught train --help`); in Python as
-`train(…, NAME=value)`. "auto" (in Python `None`, except where it is among the values) is chosen by the run, which says
-what it chose and why. A run keeps its settings in `settings.json`: `settings` as they are, `asked` those that were left
-open or asked for otherwise, `reasons` why they were chosen.
+Give a setting as `--set NAME=VALUE`, or in Python as `train(…, NAME=value)`; `selftaught train` has options for many.
+The defaults below are those of `official`; **`selftaught train` uses `best`**, which [changes some](#recipes). "auto",
+in Python `None` except where it is among the values: the run chooses, and says what and why. `settings.json` of a run
+holds them: `settings` as used, `asked` those left open or asked for otherwise, `reasons` why they were chosen.
 
 This page is made from the docstrings of the settings: `python -m selftaught.cli.settings_page > docs/settings.md`."""
 

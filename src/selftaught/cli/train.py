@@ -31,7 +31,7 @@ def train(
     ] = None,
     labeled: Annotated[
         str | None,
-        typer.Option(help="Semi-supervised, instead of IMAGES: class folders to begin with.", metavar="FOLDER"),
+        typer.Option(help="Semi-supervised, instead of IMAGES: class folders to learn from first.", metavar="FOLDER"),
     ] = None,
     unlabeled: Annotated[
         str | None, typer.Option(help="Semi-supervised: more images, without labels.", metavar="FOLDER")
@@ -39,13 +39,13 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The run folder to write: model, settings, metrics, curves.")] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(help="Go on with this run instead; with --epochs, even beyond its end.", metavar="RUN"),
+        typer.Option(help="Go on with this run; with --epochs N up to epoch N, even beyond its end.", metavar="RUN"),
     ] = None,
     start: Annotated[
         str | None,
         typer.Option(
             "--from",
-            help="Begin with the network of this run, for photos that were added, instead of a pretrained one.",
+            help="Begin with the network of this run instead of a pretrained one, when photos were added.",
             metavar="RUN",
         ),
     ] = None,
@@ -53,7 +53,7 @@ def train(
         str | None,
         typer.Option(
             help="best (what was found best on photos), official (as the authors ran it), paper (as its text says), "
-            "sop (few photos of a thing), scratch, semi (for --labeled). (default: best, or semi)"
+            "sop (few photos of each thing), scratch (no weights), semi (for --labeled; its default). (default: best)"
         ),
     ] = None,
     method: Annotated[
@@ -67,9 +67,8 @@ def train(
     backbone: Annotated[
         str | None,
         typer.Option(
-            help="auto, small, googlenet, bn_inception, torchvision.NAME, any timm name, or package.module:function, a "
-            "function of your own that returns the network. "
-            "(default: auto, a pretrained ResNet50)"
+            help="auto, small, googlenet, bn_inception, torchvision.NAME, any timm name, or package.module:function "
+            "(your own, returns a network). (default: auto, a pretrained ResNet50; offline EfficientNet-Lite0)"
         ),
     ] = None,
     weights: Annotated[
@@ -80,7 +79,7 @@ def train(
         str | None,
         typer.Option(
             "--train",
-            help="all, or heads: the backbone stays as it is, and only the last layer learns, which takes minutes "
+            help="all, or heads: only the last layers learn, and the backbone stays as it is, which takes minutes "
             "without a GPU. (default: all)",
             metavar="PART",
         ),
@@ -123,7 +122,7 @@ def train(
     level: Level = None,
     labels: Labels = None,
     snapshots: Annotated[
-        int | None, typer.Option(help="Keep the networks every N epochs, for selftaught figures. (default: none)")
+        int | None, typer.Option(help="Keep the networks every N epochs, for figures and explore. (default: none)")
     ] = None,
     allow_skipped: AllowSkipped = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to RUN/tensorboard.")] = False,
@@ -139,7 +138,8 @@ def train(
 ) -> None:
     """Train an embedding model on a folder of images, without labels.
 
-    With --labeled and --unlabeled: first with the labels, then on all images without them.
+    With --labeled and --unlabeled: first with the labels, then on all images without them. Defaults are those
+    of the recipe best.
     """
     from selftaught.learners import parse_settings
     from selftaught.parallel import rank

@@ -33,8 +33,8 @@ class STMLSettings(Settings):
     delta: Positive = 1.0
     """δ, the margin of the contrastive loss (Eq. 1)."""
     momentum: Annotated[float | None, Within(0, 1)] = 0.999
-    """m of the teacher's moving average (Eq. 4); "auto" is 1 - 1/steps of the whole run, which leaves the teacher a
-    third of its start, however long the run is."""
+    """m of the teacher's moving average (Eq. 4); "auto" is 1 - 1/steps of the whole run, at least 0.998: even after a
+    long run, a third of the teacher's start is left."""
     teacher_dim: MaybeCount = None
     """Size of g, the embedding of the teacher; by default that of the pooled feature."""
     teacher_update: Literal["before_step", "after_step"] = "before_step"
