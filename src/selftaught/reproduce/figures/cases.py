@@ -1,7 +1,6 @@
 """The four cases of relation between two images: which of the two similarities is high."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from PIL import Image, ImageFont, ImageOps
@@ -58,53 +57,31 @@ def draw_cases(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
     first, second = pairs(relations)
     sheets: list[Image.Image] = []
     rows: list[list[object]] = []
+    files, labels = gallery.images.files, gallery.labels
     for case, members in find_cases(relations).items():
-        one, other = relations.ids[first[members]], relations.ids[second[members]]
-        same = gallery.classes[one] == gallery.classes[other]
+        same = gallery.classes[relations.ids[first[members]]] == gallery.classes[relations.ids[second[members]]]
         alike, others = members[same], members[~same]
         alike = alike[evenly(max(SHOWN // 2, SHOWN - len(others)), len(alike))]
         others = others[evenly(SHOWN - len(alike), len(others))]
-        shown = [_pair(gallery, relations, int(first[m]), int(second[m])) for m in torch.cat([alike, others])]
+        upper, lower = [], []
+        for row, column in zip(*(side[torch.cat([alike, others])].tolist() for side in (first, second)), strict=True):
+            one, other = int(relations.ids[row]), int(relations.ids[column])
+            w = [float(getattr(relations, name)[row, column]) for name in NAMES]
+            right = labels[one] == labels[other]
+            frame: Frame = "right" if right else "wrong"
+            upper.append(Tile(gallery.paths[one], f"wᴾ {w[0]:.2f}  wᶜ {w[1]:.2f}", frame))
+            lower.append(Tile(gallery.paths[other], f"w {w[2]:.2f}", frame))
+            rows.append([case, files[one], labels[one], files[other], labels[other], *w, int(right)])
         count = f"{counted(len(same), 'pair')}, {float(same.double().mean()):.0%} of one class"
-        heading = f"({case}) {CASES[case][0].capitalize()}: {count if len(same) else 'no such pair'}"
-        sheets.append(_sheet(gallery, heading, shown))
-        for pair in shown:
-            images = [text for i in (pair.one, pair.other) for text in (gallery.images.files[i], gallery.labels[i])]
-            rows.append([case, *images, *pair.w.values(), int(pair.same)])
+        heading = f"({case}) {CASES[case][0].capitalize()}: {count if upper else 'no such pair'}"
+        shown = contact_sheet([upper, lower], headings={0: heading}, tile=TILE) if upper else None
+        sheets.append(shown or _line(heading, font(TILE // 9, bold=True)))
     notes = (
         f"High: the top {1 - HIGH:.0%} of the batch's pairs. Low: the lower {LOW:.0%}. w is the mean of wᴾ and wᶜ.",
         "Pairs of one class are shown first, and more often than they occur.",
     )
     picture = above([*sheets, *(_line(note, font(TILE // 12)) for note in notes)])
     return Drawing(picture, ["case", "path", "label", "other_path", "other_label", *NAMES, "same_class"], rows)
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two images, and their similarities by name."""
-
-    one: int
-    other: int
-    w: Mapping[str, float]
-    same: bool
-
-
-def _pair(gallery: Gallery, relations: Relations, first: int, second: int) -> Pair:
-    one, other = int(relations.ids[first]), int(relations.ids[second])
-    w = {name: float(getattr(relations, name)[first, second]) for name in NAMES}
-    return Pair(one, other, w, gallery.labels[one] == gallery.labels[other])
-
-
-def _sheet(gallery: Gallery, heading: str, shown: Sequence[Pair]) -> Image.Image:
-    if not shown:
-        return _line(heading, font(TILE // 9, bold=True))
-    upper, lower = [], []
-    for pair in shown:
-        frame: Frame = "right" if pair.same else "wrong"
-        both = f"wᴾ {pair.w['pairwise']:.2f}  wᶜ {pair.w['contextual']:.2f}"
-        upper.append(Tile(gallery.paths[pair.one], both, frame))
-        lower.append(Tile(gallery.paths[pair.other], f"w {pair.w['contextualized']:.2f}", frame))
-    return contact_sheet([upper, lower], headings={0: heading}, tile=TILE)
 
 
 def _line(text: str, face: ImageFont.FreeTypeFont) -> Image.Image:
