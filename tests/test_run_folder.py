@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -92,11 +93,13 @@ def loop() -> Loop:
     """A loop around a very small learner, which has taken a step."""
     torch.manual_seed(0)
     learner: Any = nn.Linear(3, 2)
-    learner.loss_names = ("loss",)
+    learner.loss_names, learner.network = ("loss",), nn.Identity()
     optimizer = AdamP(learner.parameters(), lr=0.1)
     learner(torch.ones(1, 3)).sum().backward()
     optimizer.step()
-    parts: Any = SimpleNamespace(learner=learner, optimizer=optimizer, settings=Settings(), folder=Path("run"))
+    fabric = SimpleNamespace(device=torch.device("cpu"), autocast=nullcontext)
+    parts: Any = SimpleNamespace(learner=learner, optimizer=optimizer, settings=Settings(), fabric=fabric)
+    parts.folder = Path("run")
     return Loop(parts)
 
 
