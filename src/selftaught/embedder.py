@@ -75,8 +75,10 @@ class Embedder:
             backbone: the module a run was trained with, if it was your own; its weights are overwritten.
             size, mirror, scales: as in :meth:`seeing`; by default as the model was saved.
         """
-        if not isinstance(run, str | os.PathLike) or not os.fspath(run):
+        if not isinstance(run, str | os.PathLike):
             raise UsageError(f"there is no run {run!r}: give the folder of one, or a backbone's name")
+        if not os.fspath(run):
+            raise UsageError("the run's name is empty: give its folder, or a backbone's name")
         if backbone is None and not Path(run).exists() and is_backbone(str(run)):
             return cls.plain(str(run), device).seeing(size, mirror, scales)
         downloaded = looks_like_repository(str(run))
