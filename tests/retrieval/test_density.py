@@ -32,3 +32,12 @@ def test_too_few_or_equal_photos_tell_nothing() -> None:
     assert estimate_photos_per_thing(find_neighbors(torch.randn(4, 3))) is None
     assert estimate_photos_per_thing(find_neighbors(torch.zeros(1, 3))) is None
     assert estimate_photos_per_thing(find_neighbors(torch.zeros(30, 3))) is None
+
+
+def test_copies_of_some_photos_are_not_taken_for_photos_of_one_thing() -> None:
+    random = torch.Generator().manual_seed(0)
+    cloud = torch.randn(400, 16, generator=random)
+    copies = cloud[:60] + 0.1 * torch.randn(60, 16, generator=random)
+    assert estimate_photos_per_thing(find_neighbors(torch.cat([cloud, copies]))) is None
+    pairs = cloud + 0.1 * torch.randn(400, 16, generator=random)
+    assert estimate_photos_per_thing(find_neighbors(torch.cat([cloud, pairs]))) == 2

@@ -16,16 +16,21 @@ NOISE = 4.0
 """The standard deviations by which the spacing must fall; it has many places to fall by chance."""
 LEFT_OUT = 0.1
 """The share of the photos with the largest jumps that is left out: copies make jumps without number."""
+COPY, MOST_COPIED = 0.5, 0.5
+"""A photo whose nearest is less than this share as far as its second nearest has a copy, and is left out too; unless
+that is so for the second share of all photos, which then are pairs and not copies."""
 
 
 def neighbor_spacing(near: Neighbors) -> Tensor:
-    """k · mean log(d(k + 1) / d(k)) for each k, where d(k) is the distance to the k-th nearest; without the largest.
+    """k · mean log(d(k + 1) / d(k)) for each k, where d(k) is the distance to the k-th nearest; without copies.
 
     In an evenly filled cloud it is the same for all k: one over the number of dimensions. After the last photo of the
     same thing distances jump, so it is higher up to that k than beyond it.
     """
     distances = near.distances.double()
-    kept = distances[(distances > 0).all(1)]
+    copied = distances[:, 0] < COPY * distances[:, 1]
+    kept = distances[~copied] if copied.double().mean() < MOST_COPIED else distances
+    kept = kept[(kept > 0).all(1)]
     steps = (kept[:, 1:] / kept[:, :-1]).log().sort(0).values
     return steps[: math.ceil((1 - LEFT_OUT) * len(steps))].mean(0) * torch.arange(1, distances.shape[1])
 
