@@ -41,6 +41,15 @@ class Exact:
         return images.double() / 255
 
 
+def assert_same_gradients(found: nn.Module, expected: nn.Module) -> None:
+    gradients = {name: parameter.grad for name, parameter in found.named_parameters()}
+    for name, parameter in expected.named_parameters():
+        if parameter.grad is None:
+            assert gradients[name] is None, name
+        else:
+            torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-6, atol=1e-9)
+
+
 @pytest.mark.parametrize("at_once", [1, 3, 7, 20])
 def test_parts_give_the_losses_and_the_gradient_of_the_whole_batch(
     at_once: int, monkeypatch: pytest.MonkeyPatch
@@ -54,12 +63,7 @@ def test_parts_give_the_losses_and_the_gradient_of_the_whole_batch(
     losses = backward_in_parts(parts, rows, ids, at_once, nullcontext)
     for name, loss in expected.items():
         torch.testing.assert_close(losses[name], loss, rtol=1e-9, atol=1e-9)
-    gradients = dict(parts.named_parameters())
-    for name, parameter in whole.named_parameters():
-        if parameter.grad is None:
-            assert gradients[name].grad is None, name
-        else:
-            torch.testing.assert_close(gradients[name].grad, parameter.grad, rtol=1e-6, atol=1e-9)
+    assert_same_gradients(parts, whole)
 
 
 @pytest.mark.gpu
@@ -76,15 +80,10 @@ def test_recorded_parts_give_the_gradient_of_the_whole_batch_in_every_step(monke
         whole(rows, ids)["loss"].backward()
         backward_in_parts(parts, rows, ids, 5, nullcontext, recorded)
         assert recorded.graph is not None
-        gradients = dict(parts.named_parameters())
-        for name, parameter in whole.named_parameters():
-            if parameter.grad is None:
-                assert gradients[name].grad is None, name
-            else:
-                torch.testing.assert_close(gradients[name].grad, parameter.grad, rtol=1e-6, atol=1e-9)
-            with torch.no_grad():  # the graph must see the weights of the step
+        assert_same_gradients(parts, whole)
+        with torch.no_grad():  # the graph must see the weights of the step
+            for parameter in (*whole.parameters(), *parts.parameters()):
                 parameter.mul_(0.9)
-                gradients[name].mul_(0.9)
 
 
 @pytest.mark.gpu
@@ -98,9 +97,7 @@ def test_a_network_that_cannot_be_recorded_is_taken_plainly(monkeypatch: pytest.
     whole(rows, ids)["loss"].backward()
     backward_in_parts(parts, rows, ids, 5, nullcontext, recorded)
     assert recorded.graph is None
-    for expected, parameter in zip(whole.network.parameters(), parts.network.parameters(), strict=True):
-        if expected.grad is not None:
-            torch.testing.assert_close(parameter.grad, expected.grad, rtol=1e-6, atol=1e-9)
+    assert_same_gradients(parts, whole)
 
 
 def test_a_run_in_parts_ends_near_one_without_and_resumes_in_the_same_parts(photos: Path, tmp_path: Path) -> None:

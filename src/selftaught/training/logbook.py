@@ -14,7 +14,7 @@ from selftaught.training.checkpoint import TrainState
 
 DRAW_INTERVAL = 60.0
 ALIKE = 1.05
-"""An effective rank below this before training: any two images that differ would give 1, more of them more."""
+"""An effective rank below this before training says that all embeddings lie in one direction."""
 SIGNALS: dict[str, dict[str, str]] = {
     f"{METRICS}, one line per epoch; {START}, before training": {
         "epoch": "How many epochs were done.",
