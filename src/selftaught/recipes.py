@@ -71,6 +71,9 @@ class Settings:
     """Decoupled weight decay of the optimizer, AdamP."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """Whether learning rates fall to 0 from epoch to epoch, in half a cosine, or stay as they are."""
+    pooling: Literal["avg", "avg+max", "gem"] | None = "avg+max"
+    """How a feature map becomes a vector: by its average, by average plus maximum (the authors' code), or by the
+    generalized mean, the cube root of the average cube. "auto" is "gem" for EfficientNet-Lite, else "avg+max"."""
     deliver: Literal["f", "whitened"] = "f"
     """The finished model: the head f as it was trained (the paper), or the widest trained head half-whitened to ``dim``
     dimensions on the training images and compared by cosine; the untrained backbone is served where it is better."""
@@ -140,6 +143,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "neighbors": None,
         "lr": None,
         "momentum": None,
+        "pooling": None,
         "crop_scale": (0.4, 1.0),
         "batches": "whitened",
         "deliver": "whitened",
@@ -228,7 +232,7 @@ def bare_kind(kind: Any) -> Any:
 
 
 def kind_options(kind: Any) -> list[Any]:
-    members = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    members = typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
     return [member for member in members if member is not type(None)]
 
 

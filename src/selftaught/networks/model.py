@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +14,13 @@ from selftaught.networks.attention_ensemble import LEARNERS
 from selftaught.networks.preprocessing import Preprocessing
 from selftaught.retrieval import full_precision
 
-Pooling = Literal["avg", "avg+max"]
+Pooling = Literal["avg", "avg+max", "gem"]
+GEM_POWER, GEM_LEAST = 3, 1e-6
+"""The power of the generalized mean: 1 would be the average, infinity the maximum. And what is taken for 0 in it."""
 
 
 class Encoder(nn.Module):
-    """uint8 RGB images → pooled features: global average, or global average plus maximum, of the feature map.
+    """uint8 RGB images → pooled features: global average, average plus maximum, or generalized mean of the feature map.
 
     A backbone that gives vectors already is used as it is. With ``freeze_batch_norm``, batch-norm layers
     stay in eval mode and their scale and shift do not learn.
@@ -32,8 +34,8 @@ class Encoder(nn.Module):
         pooling: Pooling = "avg+max",
     ) -> None:
         super().__init__()
-        if pooling not in ("avg", "avg+max"):
-            raise ValueError(f'pooling must be "avg" or "avg+max", but is {pooling!r}')
+        if pooling not in get_args(Pooling):
+            raise ValueError(f"pooling must be one of {', '.join(get_args(Pooling))}, but is {pooling!r}")
         self.pooling = pooling
         self.backbone = backbone.to(memory_format=torch.channels_last)
         self.preprocessing = preprocessing
@@ -93,6 +95,8 @@ def pool(x: Tensor, pooling: Pooling) -> Tensor:
     """n×C×H×W → n×C; vectors n×C are returned unchanged."""
     if x.ndim == 2:
         return x
+    if pooling == "gem":
+        return x.clamp_min(GEM_LEAST).pow(GEM_POWER).mean((2, 3)).pow(1 / GEM_POWER)
     return x.mean((2, 3)) if pooling == "avg" else x.mean((2, 3)) + x.amax((2, 3))
 
 

@@ -36,6 +36,8 @@ def timm_form(network: EmbeddingNetwork, name: str) -> TimmForm | str:
         return "its backbone is not one of timm's"
     if not isinstance(head, nn.Identity | nn.Linear):
         return "its head has more than one layer"
+    if backbone.feature_map and network.encoder.pooling == "gem":
+        return "it pools by the generalized mean, which timm has not"
     doubled = backbone.feature_map and network.encoder.pooling == "avg+max"
     if doubled and isinstance(head, nn.Identity):
         return "it has no head, and pools by average plus maximum"

@@ -148,7 +148,8 @@ def assemble(
         record, chosen, backbone, device = prepare(stage, images, resumed, context, start, neighbors=neighbors)
         run_on_first(lambda: write_record(stage.folder, record))
         frozen = chosen.train == "heads"
-        encoder = Encoder(backbone.module, backbone.preprocessing, bool(chosen.freeze_batch_norm))
+        assert chosen.pooling is not None
+        encoder = Encoder(backbone.module, backbone.preprocessing, bool(chosen.freeze_batch_norm), chosen.pooling)
         encoder.requires_grad_(not frozen)
         learner = build_learner(encoder, chosen, len(images.training), class_numbers(images.training, chosen.method))
         if start is not None:

@@ -33,15 +33,16 @@ class Seen:
 
 
 class Pools(nn.Module):
-    """A backbone with both kinds of pooling, as two heads."""
+    """A backbone pooled by average and in the encoder's own way, as heads."""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         self.encoder = encoder
+        self.poolings: dict[Pooling, None] = dict.fromkeys(("avg", encoder.pooling))
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
         x = self.encoder.feature_map(images)
-        return {"avg": pool(x, "avg"), "avg+max": pool(x, "avg+max")}
+        return {pooling: pool(x, pooling) for pooling in self.poolings}
 
 
 @dataclass(frozen=True)
@@ -57,17 +58,24 @@ def measure_floors(
     evaluation: Evaluation, images: ImageFolder, dim: int, encoder: Encoder
 ) -> tuple[list[Floor], float]:
     """The models that the backbone gives without training, measured; and how much they are whitened, where they are."""
-    seen = look(evaluation, images, Pools(encoder))
-    exponent = choose_exponent(seen.center["avg+max"])
-    kinds: list[tuple[str, Pooling, bool]] = [("plain backbone", "avg", False), ("plain, avg+max", "avg+max", False)]
-    if len(seen.center["avg"]) >= ENOUGH:
-        kinds += [("half-whitened", "avg", True), ("half-whitened, avg+max", "avg+max", True)]
+    pools = Pools(encoder)
+    seen = look(evaluation, images, pools)
+    exponent = choose_exponent(seen.center[encoder.pooling])
     floors = []
-    for name, pooling, whitened in kinds:
-        layer = whitened_layer(seen.center[pooling], dim, exponent) if whitened else None
-        network = EmbeddingNetwork(encoder.pooled_by(pooling), {"f": layer or nn.Identity()}, normalize=True)
-        floors.append(Floor(name, network, measure(seen, _readout(pooling, layer), evaluation)))
+    for whitened in (False, True) if len(seen.center["avg"]) >= ENOUGH else (False,):
+        for pooling in pools.poolings:
+            layer = whitened_layer(seen.center[pooling], dim, exponent) if whitened else None
+            network = EmbeddingNetwork(encoder.pooled_by(pooling), {"f": layer or nn.Identity()}, normalize=True)
+            row = measure(seen, _readout(pooling, layer), evaluation)
+            floors.append(Floor(name_floor(pooling, whitened), network, row))
     return floors, exponent
+
+
+def name_floor(pooling: Pooling, whitened: bool) -> str:
+    """The name of an untrained model in the files and the words of a run."""
+    if pooling == "avg":
+        return "half-whitened" if whitened else "plain backbone"
+    return f"{'half-whitened' if whitened else 'plain'}, {pooling}"
 
 
 def most_measured(device: torch.device) -> int:

@@ -17,16 +17,13 @@ from selftaught.networks import HALF, EmbeddingNetwork, Encoder, build_backbone,
 from selftaught.parallel import barrier, rank, run_on_first
 from selftaught.run_folder import FLOOR, MODELS, TRAINED, read_models
 from selftaught.training.assemble import Parts
-from selftaught.training.floor import Floor, look, measure, measure_floors, measure_model
+from selftaught.training.floor import Floor, look, measure, measure_floors, measure_model, name_floor
 from selftaught.training.readout import fit_readout, whitened_head
 
 ORIGIN = "the model it started from"
 SLACK = 0.005
 """How much lower "found again" may be after training for the trained model to be served: good runs lose at most a third
 of this, and one image in 240 can make that difference."""
-ALIKE = ("half-whitened, avg+max", "plain, avg+max")
-"""The untrained models whose vectors are made as those of a trained one, so that "found again" can be compared; the
-first one that was measured is served if training did harm."""
 
 
 def has_floor(parts: Parts) -> bool:
@@ -45,7 +42,9 @@ def save_floor(parts: Parts) -> None:
         origin = Embedder.load(parts.record.from_run, parts.fabric.device, parts.context.own)
         about = origin.description
         floors.append(measure_model(parts.survey, parts.images, ORIGIN, origin.network))
-    best = next(floor for name in (ORIGIN, *ALIKE) for floor in floors if floor.name == name)
+    # Vectors that are made as those of the trained model, so that "found again" can be compared.
+    alike = [name_floor(parts.learner.network.encoder.pooling, whitened) for whitened in (True, False)]
+    best = next(floor for name in (ORIGIN, *alike) for floor in floors if floor.name == name)
     if best.name != ORIGIN:
         encoder, head = best.network.encoder, best.network.heads["f"]
         kind, dim = ("linear", head.out_features) if isinstance(head, nn.Linear) else ("none", encoder.features)
@@ -72,7 +71,8 @@ def _untrained_encoder(parts: Parts) -> Encoder | None:
         return encoder
     if parts.context.own is not None or name is None or not weights_on_disk(name):
         return None
-    return Encoder(build_backbone(name).module, encoder.preprocessing, True).to(parts.fabric.device).eval()
+    module = build_backbone(name).module
+    return Encoder(module, encoder.preprocessing, True, encoder.pooling).to(parts.fabric.device).eval()
 
 
 def save_model(parts: Parts, finished: bool = True) -> Embedder:

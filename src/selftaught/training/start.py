@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.learners import Learner
-from selftaught.networks import Preprocessing
+from selftaught.networks import Pooling, Preprocessing
 from selftaught.run_folder import CHECKPOINT, SETTINGS, TRAINED, read_record
 from selftaught.training.checkpoint import load_checkpoint
 
@@ -20,6 +20,7 @@ class Start:
 
     backbone: str
     preprocessing: Preprocessing
+    pooling: Pooling
     pretrained: bool
     network: Mapping[str, Tensor]
     reason: str
@@ -38,7 +39,10 @@ def read_start(stage: Path) -> Start:
     prefix, learner = "network.", checkpoint.parts["learner"]
     network = {name.removeprefix(prefix): tensor for name, tensor in learner.items() if name.startswith(prefix)}
     reason = "weights from the checkpoint"
-    return Start(record.backbone, record.preprocessing, bool(record.pretrained), network, reason)
+    assert record.settings is not None
+    pooling = record.settings.pooling
+    assert pooling is not None
+    return Start(record.backbone, record.preprocessing, pooling, bool(record.pretrained), network, reason)
 
 
 def read_origin(run: str, own: nn.Module | None) -> Start:
@@ -58,7 +62,8 @@ def read_origin(run: str, own: nn.Module | None) -> Start:
         state = model.network.state_dict()
         network = {name: tensor for name, tensor in state.items() if kept or not name.startswith("heads.")}
     inputs = replace(model.preprocessing, use_size=model.preprocessing.size)
-    return Start(about["backbone"], inputs, True, network, f"with the network of {printable(run)}")
+    pooling = model.network.encoder.pooling
+    return Start(about["backbone"], inputs, pooling, True, network, f"with the network of {printable(run)}")
 
 
 def begin_with(learner: Learner, start: Start) -> None:

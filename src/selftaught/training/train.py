@@ -217,6 +217,7 @@ def _start_from(run: str, requested: Any, semi: bool, own: nn.Module | None) -> 
             f"the network of {printable(run)} has the backbone {printable(start.backbone)} and weights of its own: "
             "leave --backbone and --weights out beside --from"
         )
+    requested = replace(requested, pooling=start.pooling)  # its heads have learned on features that are pooled so
     return requested if own is not None else replace(requested, backbone=start.backbone)
 
 
