@@ -97,6 +97,13 @@ def test_help_fits_its_lines_and_gives_flags_no_value(call: Call, monkeypatch: p
     assert ["index", "sync"] in todo
 
 
+@pytest.mark.parametrize("words", [[], ["index"], ["data"]])
+def test_without_a_command_the_help_is_shown_as_it_is(call: Call, words: list[str]) -> None:
+    code, _, log = call(*words)
+    assert code == 2
+    assert log.splitlines() == call(*words, "--help")[1].splitlines()
+
+
 def test_misuse_exits_with_2_and_names_the_nearest(call: Call, photos: Path, run: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     cases: list[tuple[list[Any], str]] = [
@@ -123,8 +130,12 @@ def test_misuse_exits_with_2_and_names_the_nearest(call: Call, photos: Path, run
         (["evaluate", tmp_path / "missing", photos], "no run"),
         (["evaluate", tmp_path, photos], "no model"),
         (["evaluate", "dinov2", photos], "'vit_base_patch14_dinov2'"),
-        (["evaluate", "", photos], "is empty"),
-        (["search", run, photos / "class 0" / "0.jpg", "--in", ""], "is empty"),
+        (["evaluate", "", photos], "an argument is empty"),
+        (["search", run, photos / "class 0" / "0.jpg", "--in", ""], "--in is empty"),
+        (["search", run, "", "--in", photos], "an argument is empty"),
+        (["search", run, photos, "--in", photos, "--json", out, "--csv", out], "name one file"),
+        (["index", "remove", tmp_path, ""], "an argument is empty"),
+        (["report", run, "--out="], "--out is empty"),
         (["embed", run, photos, "--out", tmp_path / "v.npy", "--device", "cpu:5"], "no device"),
         (["embed", run, photos, "--out", tmp_path / "v.npy", "--size", "0"], "between 1 and"),
         (["evaluate", run, photos, "--scales", "7"], "scales must be 1, 2 or 3"),

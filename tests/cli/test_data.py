@@ -88,7 +88,7 @@ def test_misuse_and_other_data_sets_end_in_one_line(call: Call, products: Path) 
         (("cub", products / "a_final"), 1, "CUB_200_2011.tgz"),
         (("cub",), 2, "name the folder of CUB-200-2011 too"),
         (("sop", products, "--level", "top"), 2, "has labels of its own"),
-        (("",), 2, "is an empty text"),
+        (("",), 2, "an argument is empty"),
         ((products, "--level", "all"), 2, "unknown level 'all'"),
     ):
         ended, _, error = call("data", "check", *words)

@@ -2,9 +2,12 @@
 
 import io
 import os
+import re
 import sys
 import time
 import traceback
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NoReturn
 
 import typer
@@ -23,6 +26,7 @@ def main() -> NoReturn:
     _settle()
     try:
         _check_processes()
+        _check_words(sys.argv[1:])
         code = app(standalone_mode=False)
     except EndedElsewhere as error:
         time.sleep(1)  # lets process 0 say why before the launcher, which sees this end, stops it
@@ -30,13 +34,14 @@ def main() -> NoReturn:
     except SelftaughtError as error:
         _fail(str(error), error.exit_code)
     except MISUSE as error:
-        what = error.format_message().rstrip(".")  # type: ignore[attr-defined]
-        if not what:  # no command was given, and the help has been shown
+        what = error.format_message()  # type: ignore[attr-defined]
+        if type(error).__name__ == "NoArgsIsHelpError":  # no command was given: this is the help
+            print(what, file=sys.stderr)
             sys.exit(2)
         unquoted = "extra argument" in what and ".tar" in what
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "selftaught"
-        _fail(f"{what} ({'put a pattern of shards in quotes' if unquoted else f'see {command} --help'})", 2)
+        _fail(f"{what.rstrip('.')} ({'put a pattern of shards in quotes' if unquoted else f'see {command} --help'})", 2)
     except (KeyboardInterrupt, typer.Abort):
         _fail("interrupted", 130)
     except BrokenPipeError:
@@ -72,7 +77,7 @@ def _unexpected(error: Exception) -> str:
     if type(error).__name__ == "OutOfMemoryError":
         return "out of GPU memory: try a smaller --batch-size, or --device cpu"
     if isinstance(error, MemoryError) or "DefaultCPUAllocator" in what:
-        return "out of memory: try a smaller --batch-size"
+        return "out of memory: try a smaller --batch-size, --dim or --size"
     if "determine home directory" in what:
         return "there is no home folder for this user: set HOME to a folder that can be written to"
     return f"unexpected {what} (set {DEBUG}=1 to see where it comes from)"
@@ -89,6 +94,14 @@ def _check_processes() -> None:
         if os.environ["RANK"] != "0":
             raise EndedElsewhere(2)
         raise UsageError(f"{found.processes} processes were started, but only train and embed work with several")
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Raise an error if a word is empty: as a path, it would mean the current folder."""
+    for before, word in pairwise(["", *words]):
+        if not word or re.fullmatch(r"--[a-z-]+=", word):
+            what = next((name for name in (word[:-1], before) if name.startswith("-")), "an argument")
+            raise UsageError(f"{what} is empty (an unset variable?): give a value, or leave it out")
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -39,11 +39,14 @@ class Output:
     csv: Path | None = None
 
     def check(self) -> None:
-        for path in (self.sheet, self.json, self.csv):
-            if path is not None and str(path) != "-":
+        paths = [path for path in (self.sheet, self.json, self.csv) if path is not None]
+        for path in paths:
+            if str(path) != "-":
                 check_output(path)
         if str(self.json) == str(self.csv) == "-":
             raise UsageError("--json - and --csv - cannot both be printed: give one of them a file")
+        if len(set(map(plain_path, paths))) < len(paths):
+            raise UsageError("two of --out, --json and --csv name one file: give each its own")
 
 
 def search(
@@ -102,8 +105,6 @@ def _check_query(query: Path) -> None:
 def _open_collection(use: ModelUse, within: str, allow_skipped: bool) -> tuple[Embedder, Vectors]:
     """A model and its vectors of a collection: read from a file, or made now from images."""
     embedder = load_model(use)
-    if not within:
-        raise UsageError("--in is empty: give a folder of images, or a file written by selftaught embed")
     if Path(within).suffix in SUFFIXES and not Path(within).is_dir():
         if use.whiten:
             raise UsageError(
