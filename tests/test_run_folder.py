@@ -19,6 +19,7 @@ from torch import nn
 from selftaught import files
 from selftaught.errors import SelftaughtError, UsageError
 from selftaught.files import claim_folder, lock_folder
+from selftaught.model_files import read_description
 from selftaught.recipes import Settings
 from selftaught.run_folder import (
     CHECKPOINT,
@@ -193,6 +194,7 @@ def test_pipes_devices_and_folders_in_place_of_files_are_refused_at_once(
             assert not (folder / name).exists() or refused(lambda: load_checkpoint(folder), folder / name)
     for _ in replacements(folder, "model.json"):
         assert not is_finished(folder)
+        assert refused(lambda: read_description(folder), folder)
     for _ in replacements(folder, TIMING):
         Logbook(folder).resume(state)
     for name in ("squash.f32", "squash.sums"):
@@ -301,7 +303,11 @@ def test_a_file_without_permission_is_not_called_damaged(
         raise PermissionError(13, "Permission denied", path)
 
     monkeypatch.setattr(files, "_open_at_once", deny)
-    for read in (lambda: load_checkpoint(checkpoint.parent), lambda: read_record(folder)):
+    for read in (
+        lambda: load_checkpoint(checkpoint.parent),
+        lambda: read_record(folder),
+        lambda: read_description(folder),
+    ):
         with pytest.raises(SelftaughtError, match=r"cannot read .*: Permission denied$"):
             read()
 

@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,18 @@ def test_cut_and_flipped_files_are_refused(file: Path) -> None:
             assert known.paths == ("a", "b", "ü")
             assert known.vectors.tolist() == [[0, 1], [2, 3], [4, 5]]
     assert flipped > 20
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+def test_a_pipe_in_place_of_a_file_is_refused_at_once(file: Path) -> None:
+    for part in list(file.parent.iterdir()):
+        content = part.read_bytes()
+        part.unlink()
+        os.mkfifo(part)
+        with pytest.raises(SelftaughtError, match=rf"{part.name} is not a regular file"):
+            read_vectors(file)
+        part.unlink()
+        part.write_bytes(content)
 
 
 def test_arrays_that_are_no_vectors_are_refused(tmp_path: Path) -> None:

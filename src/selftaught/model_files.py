@@ -16,7 +16,7 @@ from torch import nn
 
 import selftaught
 from selftaught.errors import SelftaughtError, UsageError, one_line, printable, suggest
-from selftaught.files import read_json, write_atomically
+from selftaught.files import open_regular, read_file, read_json, write_atomically
 from selftaught.networks import (
     HEADS,
     EmbeddingNetwork,
@@ -92,6 +92,8 @@ def read_description(folder: Path) -> dict[str, Any]:
     """The description of the model in a folder, with all its values of the right kind."""
     file = folder / DESCRIPTION
     content = read_json(file)
+    if content is None:
+        read_file(file)  # raises an error if it cannot be read
     if content is None or not {"format", "metric"} <= set(content):
         raise SelftaughtError(f"{printable(file)} is damaged: it does not describe a model")
     description = DEFAULTS | content
@@ -140,9 +142,8 @@ def build_network(folder: Path, description: dict[str, Any], backbone: nn.Module
         raise _no_model(folder / DESCRIPTION, str(error)) from None
     file = folder / WEIGHTS
     try:
-        if not file.is_file():
-            raise OSError("no such file")
-        network.load_state_dict(own_names(load_file(file), network))
+        with open_regular(file):
+            network.load_state_dict(own_names(load_file(file), network))
     except (OSError, safetensors.SafetensorError, RuntimeError, ValueError, KeyError) as error:
         raise SelftaughtError(f"cannot load {printable(file)}: {one_line(error)}") from None
     for key, tensor in network.state_dict().items():

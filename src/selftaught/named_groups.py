@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import io
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 
 from selftaught.errors import UsageError, printable
+from selftaught.files import read_file
 from selftaught.retrieval import Centers
 
 COLUMNS = ("group", "name", "images", "limit", "model", "center")
@@ -42,25 +44,18 @@ def read_groups(path: Path) -> NamedGroups:
     """Read a groups.csv, unchanged or with names typed in; rows may be missing or in another order."""
     names, sizes, means, limits, models = [], [], [], [], set()
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            for row in csv.DictReader(file, delimiter=_delimiter(path)):
-                names.append((row["name"] or "").strip())
-                sizes.append(int(row["images"]))
-                limits.append(float(row["limit"].replace(",", ".")))
-                center = np.frombuffer(base64.b64decode(row["center"], validate=True), "<f2").astype(np.float32)
-                means.append(torch.from_numpy(center))
-                models.add(row["model"])
+        text = read_file(path).decode("utf-8-sig")
+        delimiter = ";" if ";" in text.partition("\n")[0] else ","  # spreadsheets in some countries write semicolons
+        for row in csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter):
+            names.append((row["name"] or "").strip())
+            sizes.append(int(row["images"]))
+            limits.append(float(row["limit"].replace(",", ".")))
+            center = np.frombuffer(base64.b64decode(row["center"], validate=True), "<f2").astype(np.float32)
+            means.append(torch.from_numpy(center))
+            models.add(row["model"])
         centers = Centers(torch.stack(means), torch.tensor(limits))
         if len(models) > 1 or not centers.means.isfinite().all() or not centers.limits.isfinite().all():
             raise ValueError
-    except OSError as error:
-        raise UsageError(f"cannot read {printable(path)}: {error.strerror}") from None
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, csv.Error):
         raise UsageError(f"{printable(path)} is not a groups.csv that selftaught cluster wrote") from None
     return NamedGroups(tuple(names), tuple(sizes), centers, models.pop())
-
-
-def _delimiter(path: Path) -> str:
-    """The delimiter of a CSV file: spreadsheets in some countries write semicolons."""
-    with path.open(encoding="utf-8-sig") as file:
-        return ";" if ";" in file.readline() else ","

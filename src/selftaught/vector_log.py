@@ -42,6 +42,8 @@ class VectorLog:
         self._dim = dim
         about = {"model": model, "root": root, "dim": dim}
         try:
+            if self.path.exists() and not self.path.is_file():  # reading a pipe might never end
+                raise self._foreign()
             self._file = self.path.open("r+b" if self.path.exists() else "x+b", buffering=0)
             end, self.started_over = self._read(about)
             self._file.truncate(end)
@@ -88,10 +90,7 @@ class VectorLog:
         if not start:
             return 0, False
         if start != MAGIC:
-            raise UsageError(
-                f"{printable(self.path)} is needed for unfinished work, but was not written by selftaught embed: "
-                "move it away, or give another --out"
-            )
+            raise self._foreign()
         header = _next_record(self._file)
         if header is None or header[0] != about:
             return 0, True
@@ -113,6 +112,12 @@ class VectorLog:
         for position, (name, stamp) in enumerate(files):
             vector = None if position in reasons else next(vectors)
             self.known[name] = Known(stamp, vector, reasons.get(position, ""))
+
+    def _foreign(self) -> UsageError:
+        return UsageError(
+            f"{printable(self.path)} is needed for unfinished work, but was not written by selftaught embed: "
+            "move it away, or give another --out"
+        )
 
     def _failed(self, error: OSError) -> SelftaughtError:
         return SelftaughtError(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, UsageError, printable
-from selftaught.files import check_output, read_json, write_atomically
+from selftaught.files import check_output, open_regular, read_file, read_json, write_atomically
 from selftaught.model_files import METRICS
 
 FORMAT = 2
@@ -91,13 +91,13 @@ def read_vectors(path: Path) -> Vectors:
     if not path.exists():
         return _joined(path)
     try:
-        if not path.is_file():
-            raise OSError
         vectors, notes, table = (_read_npy if path.suffix == ".npy" else _read_parquet)(path)
         paths, stamps = table["path"], tuple(zip(table["bytes"], table["changed"], strict=True))
         old = "format" not in notes and {"root", "model", "metric"} <= set(notes)
         if not old:
             _check(vectors, notes, paths, stamps)
+    except SelftaughtError:
+        raise
     except Exception:  # readers can raise anything on files of other kinds
         beside = f" or does not belong to {path.with_suffix('.json').name}" if path.suffix == ".npy" else ""
         raise SelftaughtError(
@@ -161,15 +161,17 @@ def _write_npy(file: BinaryIO, vectors: np.ndarray) -> None:
 
 
 def _read_npy(path: Path) -> tuple[np.ndarray, dict[str, Any], dict[str, Any]]:
-    notes = json.loads(path.with_suffix(".json").read_text("utf-8"))
+    notes = json.loads(read_file(path.with_suffix(".json")))
     table = {"path": notes.pop("paths"), "bytes": notes.pop("bytes", []), "changed": notes.pop("changed", [])}
-    return np.load(path, allow_pickle=False), notes, table
+    with open_regular(path) as file:
+        return np.load(file, allow_pickle=False), notes, table
 
 
 def _read_parquet(path: Path) -> tuple[np.ndarray, dict[str, Any], dict[str, Any]]:
     from pyarrow import parquet
 
-    table = parquet.read_table(path)
+    with open_regular(path) as file:
+        table = parquet.read_table(file)
     notes = json.loads(table.schema.metadata[b"selftaught"])
     columns = {name: table[name].to_pylist() if name in table.column_names else [] for name in ("bytes", "changed")}
     columns["path"] = table["path"].to_pylist()

@@ -65,6 +65,8 @@ def test_what_cannot_be_done_is_one_sentence(call: Call, run: Path, photos: Path
     assert (code, "another model" in error) == (2, True)
     assert "known already" in call("cluster", run, photos, "--names", tmp_path / "other.csv", "--whiten")[2]
     assert "cannot read" in call("cluster", run, photos, "--out", out, "--names", tmp_path / "none.csv")[2]
+    os.mkfifo(tmp_path / "pipe.csv")
+    assert "not a regular" in call("cluster", run, photos, "--out", out, "--names", tmp_path / "pipe.csv")[2]
     assert not out.exists()
 
 

@@ -166,6 +166,8 @@ def test_files_of_others_are_never_touched(call: Call, run: Path, photos: Path, 
         assert (tmp_path / name).read_text() == content
         assert not (tmp_path / "birds.npy").exists()
         (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / "birds.npy.partial")
+    assert "give another --out" in call("embed", run, photos, "--out", tmp_path / "birds.npy")[2]
 
 
 def test_vectors_and_names_of_different_writings_are_never_joined(

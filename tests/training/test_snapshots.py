@@ -1,5 +1,6 @@
 """Networks kept along the way."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,11 @@ def test_start_every_so_many_epochs_and_the_end_are_kept(photos: Path, tmp_path:
     start = load_snapshot(run, 0, CPU)
     assert not torch.equal(rows(Embedder(start.student, description), photos), rows(model, photos))
     assert start.settings.snapshots == 2
+    file = run / "snapshots" / "epoch-002.safetensors"
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(SelftaughtError, match="not a regular file"):
+        load_snapshot(run, 2, CPU)
 
 
 def test_none_are_kept_unless_asked_for(run: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save
 
 from selftaught.errors import SelftaughtError, one_line, printable
-from selftaught.files import make_folder, write_atomically
+from selftaught.files import make_folder, open_regular, write_atomically
 from selftaught.learners import STML, Learner
 from selftaught.networks import HEADS, EmbeddingNetwork, Encoder, Preprocessing, build_backbone
 from selftaught.recipes import Settings
@@ -54,7 +54,8 @@ def load_snapshot(run: Path, epoch: int, device: torch.device) -> Snapshot:
         preprocessing = record.preprocessing
         if record.backbone is None or preprocessing is None or record.settings is None:
             raise ValueError("the run has not begun")
-        state = load_file(file)
+        with open_regular(file):
+            state = load_file(file)
         with safetensors.safe_open(file, "pt") as opened:
             about = opened.metadata()
         networks = {}
