@@ -68,6 +68,7 @@ def test_settings_from_a_command_line_have_the_right_type() -> None:
         {"neighbors": 8, "batch_size": 8},
         {"workers": -1},
         {"dim": 10**20},
+        {"dim": 2**16 + 1},
         {"teacher_dim": 10**20},
         {"method": "moco", "queue": 10**20},
         {"lr": 1e300},

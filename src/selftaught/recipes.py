@@ -50,7 +50,7 @@ class Settings:
     """"auto", "small", "googlenet", "bn_inception", "torchvision.NAME", any timm name, or "package.module:function"."""
     weights: str = "auto"
     """"auto" (pretrained), "none", a safetensors, PyTorch or .npz file, or a run folder."""
-    dim: Count = 512
+    dim: Annotated[int, Within(1, 2**16)] = 512
     """Size of the embedding."""
     epochs: Annotated[int | None, Within(0)] = 90
     """Passes over the images; "auto" is 30, fewer without a GPU or for very many images."""
