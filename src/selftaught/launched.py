@@ -22,11 +22,23 @@ class Launched:
 
 def launched() -> Launched | None:
     """The processes that this one was started with; None if it is alone."""
-    if any(name not in os.environ for name in VARIABLES) or int(os.environ["WORLD_SIZE"]) < 2:
+    if any(name not in os.environ for name in VARIABLES):
         return None
-    processes = int(os.environ["WORLD_SIZE"])
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
+    processes = _number("WORLD_SIZE", 1)
+    if processes == 1:
+        return None
+    here = _number("LOCAL_WORLD_SIZE", 1) if "LOCAL_WORLD_SIZE" in os.environ else processes
     machines = -(-processes // here)
     if here * machines != processes:
         raise UsageError(f"{processes} processes are not {here} on each machine: start equally many on each")
-    return Launched(processes, here, machines, int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"]))
+    return Launched(processes, here, machines, _number("RANK", 0, processes - 1), _number("LOCAL_RANK", 0, here - 1))
+
+
+def _number(name: str, low: int, high: int = 10**6) -> int:
+    """The number in a variable that the launcher sets."""
+    text = os.environ[name]
+    if not text.isdecimal() or not low <= int(text) <= high:
+        raise UsageError(
+            f"{name} must be a number from {low} to {high}, but is {text!r}: start with torchrun, or unset it"
+        )
+    return int(text)

@@ -128,6 +128,17 @@ def test_processes_and_machines_are_those_of_the_launcher(monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("four_of_eight")
+@pytest.mark.parametrize("variable", ["RANK=8", "LOCAL_RANK=-1", "LOCAL_WORLD_SIZE=0", "WORLD_SIZE=many", "RANK="])
+def test_a_variable_of_the_launcher_that_is_no_such_number_is_named(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, _, value = variable.partition("=")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=f"^{name} must be a number from"):
+        launched()
+
+
+@pytest.mark.usefixtures("four_of_eight")
 def test_devices_that_processes_cannot_share_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     check_device(torch.device("cpu"))
     with pytest.raises(UsageError, match="--device cuda:1 is one device, but there are 8 processes: use --device cuda"):
