@@ -52,6 +52,13 @@ def test_with_allow_skipped_a_folder_that_cannot_be_read_is_left_out_and_named(
     assert "more image" not in told
 
 
+def test_scores_need_two_classes_among_the_images_that_are_left(images: Path, run: Path, call: Call) -> None:
+    for number in range(4):
+        shutil.rmtree(images / f"class {number}")
+    code, _, told = call("evaluate", run, images, "--allow-skipped")
+    assert (code, "are of one class (class 4)" in told) == (1, True)
+
+
 def test_export_and_data_check_leave_such_a_folder_out(images: Path, run: Path, tmp_path: Path, call: Call) -> None:
     for words in (["data", "check", images], ["export", run, images, "--torch", tmp_path / "model.pt2"]):
         code, _, told = call(*words)

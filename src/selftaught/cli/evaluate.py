@@ -41,6 +41,7 @@ def evaluate(
     if use.whiten:
         embedder = whiten(embedder, images, reporter)
     images, vectors, skipped = embed_folder(embedder, images, allow_skipped)
+    images.check_classes()  # those that are left
     numbers = images.classes()
     rows: dict[str, Scores] = {}
     try:
