@@ -108,6 +108,8 @@ def test_what_cannot_be_done_is_said_before_the_work(call: Call, run: Path, coll
     assert "not empty" in call("dedup", run, collection, "--out", full)[2]
     assert "0 or more" in call("dedup", run, collection, "--out", "new", "--threshold", "-1")[2]
     assert "0 or more" in call("dedup", run, collection, "--out", "new", "--threshold", "nan")[2]
+    new = collection.parent / "new"
+    assert "is a folder" in call("dedup", run, collection, "--out", new, "--script", new)[2]
     archive = collection.parent / "s.tar"
     with tarfile.open(archive, "w") as file:
         file.add(collection / "00.png", "00.png")

@@ -140,6 +140,7 @@ def test_the_command_makes_it_anew_and_refuses_what_is_no_finished_run(call: Cal
     code, said, _ = call("report", copy)
     assert code == 0
     assert str(copy / REPORT) in said
+    assert "there is no folder" in call("report", copy, "--out", tmp_path / "no" / "x.html")[2]
     (copy / "model.json").unlink()
     code, _, error = call("report", copy)
     assert code == 2

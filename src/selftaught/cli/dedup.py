@@ -51,14 +51,14 @@ def dedup(
 ) -> None:
     if threshold is not None and not 0 <= threshold < float("inf"):
         raise UsageError(f"the threshold must be a distance of 0 or more, but is {threshold}")
-    if script is not None:
-        check_output(script)
     images = open_images(source, "all", allow_skipped=allow_skipped)
     if script is not None and images.members is not None:
         raise UsageError(f"{printable(source)} lies in tar files: a script cannot move images out of them")
     distinct = leave_out_links(images)
     reporter = Reporter()
     with fill_folder(out) as place:
+        if script is not None:
+            check_output(script)
         if len(distinct) < len(images):
             reporter.say(f"left out {counted(len(images) - len(distinct), 'link')} to what is there already")
         embedder = load_model(use)

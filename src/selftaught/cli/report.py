@@ -4,6 +4,7 @@ from pathlib import Path
 
 from selftaught.console import Reporter
 from selftaught.errors import Interrupted, UsageError, printable
+from selftaught.files import check_output
 from selftaught.run_folder import SETTINGS, is_finished
 from selftaught.run_report import write_run_report
 
@@ -13,6 +14,8 @@ def report(run: Path, images: str | None, out: Path | None, device: str) -> None
         raise UsageError(f"there is no run in {printable(run)}: start one with selftaught train PHOTOS --out RUN")
     if not is_finished(run):
         raise UsageError(f"the run {printable(run)} is not finished: selftaught train --resume {printable(run)}")
+    if out is not None:
+        check_output(out)
     page = write_run_report(run, images, out=out, device=device)
     print(f"page: {printable(page)}")
 
