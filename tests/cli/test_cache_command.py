@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,6 @@ def test_decoded_images_in_use_are_kept(call: Call, tmp_path: Path, monkeypatch:
     assert (code, "some photos [old]: try again when no training is running" in err) == (1, True)
     cache.close()
     assert call("cache", "clear")[0] == 0
+    (tmp_path / "pipe").mkdir()
+    os.mkfifo(tmp_path / "pipe" / "about.json")
+    assert "cannot be deleted" in call("cache", "clear")[2], "reading it would never end"

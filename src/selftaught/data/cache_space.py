@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from selftaught.errors import UsageError
-from selftaught.files import read_json
+from selftaught.errors import SelftaughtError, UsageError
+from selftaught.files import open_regular, read_json
 
 try:
     import fcntl
@@ -64,11 +64,11 @@ def cached_collections(root: Path | None = None) -> list[Collection]:
 def delete_collection(collection: Collection) -> bool:
     """Delete a collection from the cache; false if a process is using it."""
     try:
-        with (collection.folder / ABOUT).open("rb") as lock:
+        with open_regular(collection.folder / ABOUT) as lock:
             if fcntl is not None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(collection.folder)
-    except OSError:
+    except (OSError, SelftaughtError):
         return False
     return True
 
