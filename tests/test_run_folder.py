@@ -16,10 +16,11 @@ import pytest
 import torch
 from torch import nn
 
-from selftaught import files
+from selftaught import Embedder, files
 from selftaught.errors import SelftaughtError, UsageError
 from selftaught.files import claim_folder, lock_folder
 from selftaught.model_files import read_description
+from selftaught.networks.weights import read_state
 from selftaught.recipes import Settings
 from selftaught.run_folder import (
     CHECKPOINT,
@@ -38,6 +39,7 @@ from selftaught.training.feature_file import BLOCK, FeatureFile
 from selftaught.training.logbook import Logbook
 from selftaught.training.loop import Loop
 from selftaught.training.optimizer import AdamP
+from selftaught.vectors import Vectors, read_vectors, write_vectors
 
 OTHERS: list[Any] = [None, True, -1, 10**400, float("nan"), "text", "\ud800", [], [[1]], {}, {"x": 1}]
 """Values of which most are of the wrong kind, wherever they stand."""
@@ -310,6 +312,30 @@ def test_a_file_without_permission_is_not_called_damaged(
     ):
         with pytest.raises(SelftaughtError, match=r"cannot read .*: Permission denied$"):
             read()
+
+
+def test_what_there_is_too_little_memory_for_is_not_called_damaged(
+    checkpoint: Path, loop: Loop, embedder: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = read_checkpoint(checkpoint)
+    write_vectors(tmp_path / "v.npy", Vectors(tmp_path, ("a",), torch.zeros(1, 2), "m"))
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp:121] . DefaultCPUAllocator: can't allocate memory")
+
+    for place in ("torch.load", "numpy.load", "selftaught.training.loop.restore_optimizer"):
+        monkeypatch.setattr(place, fail)
+    monkeypatch.setattr(type(embedder.encoding), "embed", fail)
+    works: list[Callable[[], object]] = [
+        lambda: read_checkpoint(checkpoint),
+        lambda: loop.restore(known),
+        lambda: read_state(checkpoint),
+        lambda: read_vectors(tmp_path / "v.npy"),
+        lambda: embedder.seeing(64),
+    ]
+    for work in works:
+        with pytest.raises(RuntimeError, match="DefaultCPUAllocator"):
+            work()
 
 
 def test_a_damaged_log_of_times_is_left_behind(tmp_path: Path, state: TrainState) -> None:

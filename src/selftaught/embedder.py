@@ -18,7 +18,7 @@ from selftaught.console import Reporter
 from selftaught.data import Advance
 from selftaught.devices import choose_device
 from selftaught.encoding import BATCH_SIZE, SCALES, Encoding, Failures, ImageLike
-from selftaught.errors import ImageError, SelftaughtError, UsageError
+from selftaught.errors import ImageError, SelftaughtError, UsageError, is_out_of_memory
 from selftaught.model_files import DESCRIPTION, build_network, check_folder, describe, read_description, refuse_code
 from selftaught.networks import (
     LARGEST_SIZE,
@@ -145,7 +145,9 @@ class Embedder:
         try:
             side = other.sides[-1]
             other.encoding.embed(torch.zeros(1, 3, side, side, dtype=torch.uint8))
-        except (RuntimeError, ValueError, AssertionError):
+        except (RuntimeError, ValueError, AssertionError) as error:
+            if is_out_of_memory(error):
+                raise
             raise UsageError(f"the network cannot be used at {' and '.join(map(str, other.sides))} pixels") from None
         return other
 

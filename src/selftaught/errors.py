@@ -4,6 +4,9 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
+OUT_OF_MEMORY = ("DefaultCPUAllocator", "allocate memory", "could not create a primitive", "failed to map segment")
+"""Parts of the messages that libraries have for it: PyTorch, the system, oneDNN, the loader of libraries."""
+
 
 class SelftaughtError(Exception):
     """Base of all errors with a message for the user; the command line exits with ``exit_code``."""
@@ -56,6 +59,12 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 def one_line(error: object, most: int = 200) -> str:
     """The message of an error of any library, on one line of at most ``most`` characters."""
     return " ".join(str(error).split())[:most]
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of any library says that the memory, of the machine or of a GPU, is too small."""
+    kinds = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return kinds or any(sign in str(error) for sign in OUT_OF_MEMORY)
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:

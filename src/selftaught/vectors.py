@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from selftaught.embedder import Embedder
-from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.errors import SelftaughtError, UsageError, is_out_of_memory, printable
 from selftaught.files import check_output, open_regular, read_file, read_json, write_atomically
 from selftaught.model_files import METRICS
 
@@ -98,7 +98,9 @@ def read_vectors(path: Path) -> Vectors:
             _check(vectors, notes, paths, stamps)
     except SelftaughtError:
         raise
-    except Exception:  # readers can raise anything on files of other kinds
+    except Exception as error:  # readers can raise anything on files of other kinds
+        if is_out_of_memory(error):
+            raise
         beside = f" or does not belong to {path.with_suffix('.json').name}" if path.suffix == ".npy" else ""
         raise SelftaughtError(
             f"{printable(path)} holds no vectors written by selftaught embed, or is damaged{printable(beside)}: "

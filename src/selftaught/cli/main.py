@@ -15,7 +15,7 @@ import typer
 from selftaught.allocator import reuse_memory
 from selftaught.cli import interrupts
 from selftaught.cli.commands import app
-from selftaught.errors import EndedElsewhere, SelftaughtError, UsageError
+from selftaught.errors import EndedElsewhere, SelftaughtError, UsageError, is_out_of_memory
 
 # Typer's usage errors; versions keep their base class in different places.
 MISUSE: type[Exception] = typer.BadParameter.__mro__[1]
@@ -76,7 +76,7 @@ def _unexpected(error: Exception) -> str:
     what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
     if type(error).__name__ == "OutOfMemoryError":
         return "out of GPU memory: try a smaller --batch-size, or --device cpu"
-    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in what:
+    if is_out_of_memory(error):
         return "out of memory: try a smaller --batch-size, --dim or --size"
     if "determine home directory" in what:
         return "there is no home folder for this user: set HOME to a folder that can be written to"

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from selftaught.errors import SelftaughtError, printable
+from selftaught.errors import SelftaughtError, is_out_of_memory, printable
 from selftaught.files import open_regular, write_atomically
 from selftaught.parallel import run_on_first
 from selftaught.run_folder import CHECKPOINT, PARTIAL
@@ -104,7 +104,9 @@ def read_checkpoint(file: Path) -> Checkpoint:
                 if not all(isinstance(part, dict) for part in parts.values()):
                     raise TypeError("a part is no dictionary")
                 return Checkpoint(file, parts, _read_state(content["progress"]))
-        except Exception:  # a damaged archive can make the readers raise anything
+        except Exception as error:  # a damaged archive can make the readers raise anything
+            if is_out_of_memory(error):
+                raise
             raise DamagedCheckpoint(
                 f"the checkpoint {printable(file)} is damaged and cannot be read: the run must be started again"
             ) from None

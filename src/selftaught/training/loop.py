@@ -10,7 +10,15 @@ from torch import Tensor
 
 from selftaught.console import duration
 from selftaught.data import ViewRequest, view_seed, view_seeds
-from selftaught.errors import Collapse, ImageError, Interrupted, SelftaughtError, UsageError, printable
+from selftaught.errors import (
+    Collapse,
+    ImageError,
+    Interrupted,
+    SelftaughtError,
+    UsageError,
+    is_out_of_memory,
+    printable,
+)
 from selftaught.parallel import any_process, broadcast, broadcast_tensors, rank, shard
 from selftaught.retrieval import approximate_nearest, recall_against_exact
 from selftaught.run_folder import CHECKPOINT, PARTIAL
@@ -80,7 +88,9 @@ class Loop:
         content = checkpoint.parts
         try:
             self.learner.load_state_dict(content["learner"])
-        except (RuntimeError, TypeError, AttributeError):
+        except (RuntimeError, TypeError, AttributeError) as error:
+            if is_out_of_memory(error):
+                raise
             raise UsageError(
                 f"the backbone is not the one that the checkpoint {printable(checkpoint.file)} was made with"
             ) from None
@@ -89,7 +99,9 @@ class Loop:
             if len(checkpoint.state.sums) != len(self.learner.loss_names):
                 raise ValueError("sums of other losses")
             set_random_states(content["random"])  # last: building the parts draws random numbers
-        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError):
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            if is_out_of_memory(error):
+                raise
             raise DamagedCheckpoint(
                 f"the checkpoint {printable(checkpoint.file)} does not fit this run: the run must be started again"
             ) from None
