@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,9 @@ def test_a_distance_is_rated_among_those_between_neighbors(index: Index, embedde
         assert scale.closer_than(asked) == pytest.approx((near > asked).float().mean().item(), abs=0.01)
     assert json.loads((index.folder / FILE).read_text())["version"] == index.table.version
     (index.folder / FILE).write_text("{")
+    assert open_index(index.folder, "cpu").scale().distances == pytest.approx(scale.distances)
+    (index.folder / FILE).unlink()
+    os.mkfifo(index.folder / FILE)  # reading it would never end
     assert open_index(index.folder, "cpu").scale().distances == pytest.approx(scale.distances)
 
 
@@ -246,6 +250,15 @@ def test_what_the_system_says_is_taken_out_of_a_message_of_the_database(index: I
 
     with pytest.raises(SelftaughtError, match=r"cannot be used: No space left on device$"):
         len(table.Table(index.folder, Full(), index.table.about))
+
+
+def test_a_panic_of_the_database_is_one_sentence(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    def panic(*_: object, **__: object) -> None:
+        raise type("RustPanic", (Exception,), {})("rust future panicked: unknown error")
+
+    monkeypatch.setattr("lancedb.connect", lambda _folder: SimpleNamespace(open_table=panic))
+    with pytest.raises(SelftaughtError, match="cannot be used: rust future panicked"):
+        open_index(index.folder)
 
 
 def test_an_empty_index_finds_nothing(embedder: Embedder, tmp_path: Path) -> None:

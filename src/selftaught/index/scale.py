@@ -3,13 +3,14 @@
 import json
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from selftaught.files import write_atomically
+from selftaught.files import read_json, write_atomically
 from selftaught.index.table import Table, spaced
 from selftaught.retrieval import nearest
 
@@ -48,12 +49,10 @@ def scale_of(vectors: Tensor) -> Scale:
 
 def scale_of_table(table: Table) -> Scale:
     """The scale that was written with a table, or else a new one."""
-    try:
-        notes = json.loads((table.folder / FILE).read_text("utf-8"))
+    notes = read_json(table.folder / FILE) or {}
+    with suppress(ValueError, KeyError, TypeError):
         if notes["version"] == table.version:
             return Scale([float(distance) for distance in notes["distances"]])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
     paths, vectors = table.take_vectors(spaced(len(table), SAMPLE)) if len(table) else ([], torch.empty(0, 1))
     found = table.nearest(vectors, NEIGHBORS + 1)
     near = [[d for path, _, d in row if path != own][:NEIGHBORS] for own, row in zip(paths, found, strict=True)]

@@ -17,7 +17,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from selftaught.errors import SelftaughtError, UsageError, one_line, printable
+from selftaught.errors import SelftaughtError, UsageError, is_out_of_memory, one_line, printable
 
 NAME = "images"
 FORMAT = 1
@@ -229,7 +229,9 @@ def _in_words(folder: Path) -> Iterator[None]:
         yield
     except SelftaughtError:
         raise
-    except (RuntimeError, OSError, ValueError) as error:
+    except Exception as error:  # of damaged files, the database can raise anything
+        if is_out_of_memory(error):
+            raise
         words = OF_SYSTEM.search(str(error))
         why = words[1] if words else one_line(error)
         raise SelftaughtError(f"the index {printable(folder)} cannot be used: {why}") from None
