@@ -257,6 +257,7 @@ def test_damaged_and_foreign_models_are_refused_in_one_line(run: Path, tmp_path:
         ("model.json", json.dumps(description | {"dim": "x"}).encode(), "does not describe"),
         ("model.json", json.dumps(description | {"backbone": 5}).encode(), "does not describe"),
         ("model.json", json.dumps(description | {"preprocessing": {"x": 1}}).encode(), "does not describe"),
+        ("model.json", json.dumps(description | {"epoch": 1}).encode(), "epoch and epochs belong together"),
     ]
     for name, content, hint in cases:
         with pytest.raises(SelftaughtError, match=hint) as caught:

@@ -109,6 +109,8 @@ def read_description(folder: Path) -> dict[str, Any]:
         low, high = LIMITS.get(name, (0, 1))
         if type(value) is not kind or (isinstance(value, int) and not low <= value <= high):
             raise _no_model(file, f"{name} is {reprlib.repr(value)}")
+    if ("epoch" in description) != ("epochs" in description):
+        raise _no_model(file, "epoch and epochs belong together")
     return description
 
 
