@@ -36,5 +36,16 @@ def test_a_histogram_has_all_values_and_its_threshold() -> None:
     counts = [int(n) for n in re.findall(r"<title>(\d+) at", svg)]
     assert sum(counts) == 4
     assert "threshold 0.3" in svg
-    assert svg.startswith('<div class="histogram" tabindex="0"'), "on a narrow screen it is scrolled, not shrunk"
     assert "threshold" not in histogram([], [], None)
+
+
+def test_a_histogram_has_round_ticks_and_is_as_wide_as_the_page() -> None:
+    svg = histogram([0.1, 0.1, 0.937], [0.2], 0.3)
+    assert re.findall(r">([\d.]+)</text>", svg) == ["0", "0.2", "0.4", "0.6", "0.8"]
+    assert "viewBox" not in svg, "text would shrink with the page"
+
+
+def test_a_line_may_end_after_a_folder_of_a_name(tmp_path: Path) -> None:
+    Image.new("RGB", (40, 30), "red").save(tmp_path / "a.png")
+    html = photo_groups([PhotoGroup("g", [Photo(tmp_path / "a.png", "birds/0014.jpg")])])
+    assert "birds/<wbr>0014.jpg</span>" in html

@@ -8,7 +8,7 @@ from PIL import Image
 
 from selftaught.report import Section, picture, write_page
 
-VOID = {"meta", "img", "br", "link", "hr", "input"}
+VOID = {"meta", "img", "br", "link", "hr", "input", "wbr"}
 
 
 class Page(HTMLParser):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from selftaught.report.gallery import thumbnail
+from selftaught.report.gallery import breakable, thumbnail
 
 SIDE = 150
 """Pixels of a photo's shorter side; the page shows a square of it."""
@@ -12,7 +12,7 @@ SIDE = 150
 COMPARISON_STYLE = """
 .query { display: grid; grid-template-columns: minmax(5rem, 8rem) 1fr; gap: 0 1.5rem; margin: 1.5rem 0 2.5rem; }
 .query > figure { grid-row: span 2; margin: 0; padding: 0; border: 0; background: none; font-size: .8125rem;
-  color: var(--soft); width: 100%; line-height: 1.35; }
+  color: var(--soft); width: 100%; line-height: 1.35; overflow-wrap: anywhere; }
 .query img { width: 100%; aspect-ratio: 1; object-fit: cover; border-radius: .375rem; }
 .query h3 { margin: 0 0 .25rem; font-size: .875rem; font-weight: 600; color: var(--soft); }
 .found { display: grid; grid-template-columns: repeat(6, 1fr); gap: .5rem; margin: 0 0 .75rem; padding: 0;
@@ -45,7 +45,7 @@ def comparison(query: Find, rows: Mapping[str, Sequence[Find]]) -> str:
         f'<div><h3>{escape(name)}</h3>\n<ol class="found">{"".join(map(_found, row))}</ol></div>'
         for name, row in rows.items()
     )
-    photo, name = thumbnail(query.path, query.name, SIDE), escape(query.name)
+    photo, name = thumbnail(query.path, query.name, SIDE), breakable(query.name)
     return f'<div class="query"><figure>{photo}<figcaption>{name}</figcaption></figure>{shown}</div>'
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from selftaught.data import ImageFolder, open_image
@@ -29,10 +30,9 @@ GALLERY_STYLE = """
 .pairs { display: grid; grid-template-columns: repeat(auto-fill, minmax(19rem, 1fr)); gap: 0 2rem; }
 .pairs .photos { flex-wrap: nowrap; }
 .pairs .photos img { height: 6.5rem; max-width: 9.5rem; object-fit: cover; }
-.pairs .photos li { min-width: 0; max-width: 9.5rem; }
+.pairs .photos li { min-width: 6rem; max-width: 9.5rem; }
 h3 { margin: 1.5rem 0 0; font-size: 1.0625rem; }
-.histogram { overflow-x: auto; }
-.histogram svg { width: 100%; min-width: 40rem; height: auto; max-width: 60rem; font: 12px system-ui, sans-serif; }
+.histogram { display: block; width: 100%; max-width: 60rem; font: 12px system-ui, sans-serif; }
 .histogram text { fill: var(--soft); }
 .histogram .all { fill: var(--soft); opacity: .55; }
 .histogram .made { fill: #2f81f7; opacity: .65; }
@@ -119,40 +119,42 @@ def write_gallery(
 
 
 def histogram(distances: Sequence[float], made: Sequence[float], threshold: float | None) -> str:
-    """Two histograms over one axis as SVG, each as high as its highest bar, and a line at the threshold."""
-    width, height, bottom = 900, 220, 190
+    """Two histograms over one axis as SVG, each as high as its highest bar, and a line at the threshold.
+
+    Its width is the page's: places along the axis are in percent, so that text keeps its size on a narrow screen.
+    """
+    height, bottom = 220, 190
     end = max([*distances, *made, threshold or 0.0, 1e-9]) * 1.02
 
     def bars(values: Sequence[float], kind: str) -> str:
         counts = [0] * BARS
         for value in values:
             counts[min(BARS - 1, int(value / end * BARS))] += 1
-        step, top = width / BARS, max([1, *counts])
+        step, top = 100 / BARS, max([1, *counts])
         boxes = [
-            f'<rect class="{kind}" x="{i * step:.1f}" y="{bottom - 160 * count / top:.1f}" width="{step - 1:.1f}" '
+            f'<rect class="{kind}" x="{i * step:.2f}%" y="{bottom - 160 * count / top:.1f}" width="{0.93 * step:.2f}%" '
             f'height="{160 * count / top:.1f}"><title>{count} at {i * end / BARS:.3g}</title></rect>'
             for i, count in enumerate(counts)
             if count
         ]
         return "".join(boxes)
 
-    ticks = "".join(
-        f'<text x="{i * width / 6:.0f}" y="{bottom + 18}" text-anchor="{"start" if i == 0 else "middle"}">'
-        f"{i * end / 6:.3g}</text>"
-        for i in range(6)
-    )
+    def label(value: float) -> str:
+        side = "start" if value == 0 else "middle"
+        return f'<text x="{100 * value / end:.2f}%" y="{bottom + 18}" text-anchor="{side}">{value:.3g}</text>'
+
+    # The last tenth is for the name of the axis.
+    ticks = "".join(label(value) for value in MaxNLocator(5).tick_values(0, end) if 0 <= value < 0.9 * end)
     limit = ""
     if threshold is not None:
-        x = threshold / end * width
-        side, dx = ("end", -6) if x > width / 2 else ("start", 6)
-        limit = f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="14" y2="{bottom}"/>'
-        limit += f'<text x="{x + dx:.1f}" y="22" text-anchor="{side}">threshold {threshold:.3g}</text>'
+        x = 100 * threshold / end
+        side, dx = ("end", -6) if x > 50 else ("start", 6)
+        limit = f'<line class="limit" x1="{x:.2f}%" x2="{x:.2f}%" y1="14" y2="{bottom}"/>'
+        limit += f'<text x="{x:.2f}%" dx="{dx}" y="22" text-anchor="{side}">threshold {threshold:.3g}</text>'
     return (
-        f'<div class="histogram" tabindex="0"><svg viewBox="0 0 {width} {height}" role="img" '
-        f'aria-label="Distances to the nearest photo">'
-        f'{bars(distances, "all")}{bars(made, "made")}<line class="base" x1="0" x2="{width}" y1="{bottom}" '
-        f'y2="{bottom}"/>{ticks}<text x="{width}" y="{bottom + 18}" text-anchor="end">distance</text>{limit}'
-        "</svg></div>"
+        f'<svg class="histogram" height="{height}" role="img" aria-label="Distances to the nearest photo">'
+        f'{bars(distances, "all")}{bars(made, "made")}<line class="base" x1="0" x2="100%" y1="{bottom}" '
+        f'y2="{bottom}"/>{ticks}<text x="100%" y="{bottom + 18}" text-anchor="end">distance</text>{limit}</svg>'
     )
 
 
@@ -174,10 +176,15 @@ def _group(group: PhotoGroup) -> str:
 
 
 def _photo(photo: Photo) -> str:
-    name, picture = escape(photo.name), thumbnail(photo.path, photo.name)
+    picture, title, name = thumbnail(photo.path, photo.name), escape(photo.name), breakable(photo.name)
     kind = ' class="best"' if photo.best else ""
     note = " · ".join(filter(None, ["<b>best</b>" if photo.best else "", escape(photo.note)]))
-    return f'<li{kind}>{picture}<span class="name" title="{name}">{name}</span>{note}</li>'
+    return f'<li{kind}>{picture}<span class="name" title="{title}">{name}</span>{note}</li>'
+
+
+def breakable(name: str) -> str:
+    """A path as HTML in which a line may end after each folder, and not within a number that follows."""
+    return escape(name).replace("/", "/<wbr>")
 
 
 def thumbnail(path: str | Path, name: str, height: int = THUMBNAIL) -> str:
