@@ -99,7 +99,8 @@ def judge(course: Course) -> str:
         told = told[0].upper() + told[1:] + "."
         if "recall@1" in models["models"]["trained"] and course.queries:
             noise = 200 * chance(models["models"]["trained"]["recall@1"], course.queries)
-            told += f" With {course.queries:,} labeled photos, each of these is known to ± {noise:.1f} points."
+            told += f" With {course.queries:,} labeled photos, Recall@1 is known to ± {noise:.1f} points: "
+            told += "less than that may be chance."
         return told
     if "recall@1" in course.last and "recall@1" in course.start:
         before, after = course.start["recall@1"], course.last["recall@1"]

@@ -40,8 +40,8 @@ from selftaught.run_report.photos import AFTER, BEFORE, STRETCHES, Looks, look_a
 
 QUERIES, FOUND = 8, 6
 """The number of photos whose neighbors are shown, and the number of neighbors."""
-CELL = 44
-"""Side of a photo on the map, in pixels."""
+CELL, LARGEST_CELL, MAP_WIDTH = 44, 88, 1060
+"""Side of a photo on the map in pixels, at least and at most, and the width that the map has on a wide screen."""
 SHOWN_GROUPS, SHOWN_COPIES = 8, 6
 KNOWN_COPIES = 12
 """The number of photos that are copied to learn how near copies are: fewer than in selftaught dedup, to be quick."""
@@ -171,9 +171,10 @@ def _map(looks: Looks, reporter: Reporter) -> Section:
     except ImportError:
         how = "by the two directions in which they differ most; pip install 'selftaught[explore]' draws a better map"
     cells = max(8, round(1.4 * len(looks) ** 0.5))
-    thumbnails = [_square(path) for path in looks.images.paths()]
+    cell = max(CELL, min(LARGEST_CELL, MAP_WIDTH // cells))
+    thumbnails = [_square(path, cell) for path in looks.images.paths()]
     frames = [FRAME_COLORS["plain"]] * len(looks)
-    drawing, drawn = draw_image_map(thumbnails, torch.from_numpy(points), frames, cells=cells, cell=CELL)
+    drawing, drawn = draw_image_map(thumbnails, torch.from_numpy(points), frames, cells=cells, cell=cell)
     rest = len(looks) - drawn
     hidden = f" {rest:,} {'does' if rest == 1 else 'do'} not fit between the others." if rest else ""
     text = f"{_which(looks).capitalize()}, placed {how}.{hidden} The map can be scrolled."
@@ -239,8 +240,8 @@ def _which(looks: Looks) -> str:
     return f"{len(looks):,} of {looks.total:,} photos (from {STRETCHES} places in the list of their names)"
 
 
-def _square(path: str) -> Image.Image:
+def _square(path: str, side: int) -> Image.Image:
     try:
-        return ImageOps.fit(open_image(path, least=CELL), (CELL, CELL), Image.Resampling.LANCZOS)
+        return ImageOps.fit(open_image(path, least=side), (side, side), Image.Resampling.LANCZOS)
     except ImageError:  # gone since it was embedded
-        return Image.new("RGB", (CELL, CELL), "gray")
+        return Image.new("RGB", (side, side), "gray")

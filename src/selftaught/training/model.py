@@ -134,9 +134,10 @@ def give_verdict(floors: Mapping[str, Mapping[str, float]], best: str, row: Mapp
     before, after = floors[best]["found_again"], row["found_again"]
     without = "without this training" if ORIGIN in floors else "without training"
     if "recall@1" in row:
-        scores = ", ".join(f"{_pair(floor)} ({name})" for name, floor in floors.items())
-        told = f"Recall@1 and MAP@R {_pair(row)}; {without} {scores}; against the best of each, training "
-        told += f"{_change(floors, row, 'recall@1')} of Recall@1 and {_change(floors, row, 'map@r')} of MAP@R"
+        most = {score: max(floor[score] for floor in floors.values()) for score in ("recall@1", "map@r")}
+        told = f"training {_change(row, most, 'recall@1')} of Recall@1 ({row['recall@1']:.1%}; {without} "
+        told += f"{most['recall@1']:.1%} at best) and {_change(row, most, 'map@r')} of MAP@R "
+        told += f"({row['map@r']:.1%}; {most['map@r']:.1%})"
     else:
         told = f"images are found again at {after:.2%}, {without} at {before:.2%} ({best})"
         told += ": no sign that training did harm" if after >= before - SLACK else ": training made it worse"
@@ -154,12 +155,8 @@ def give_verdict(floors: Mapping[str, Mapping[str, float]], best: str, row: Mapp
     return told + f"; the labels say that this was {'right' if right else 'wrong'}"
 
 
-def _pair(row: Mapping[str, float]) -> str:
-    return f"{row['recall@1']:.1%} / {row['map@r']:.1%}"
-
-
-def _change(floors: Mapping[str, Mapping[str, float]], row: Mapping[str, float], score: str) -> str:
-    gain = round(100 * (row[score] - max(floor[score] for floor in floors.values())), 1)
+def _change(row: Mapping[str, float], most: Mapping[str, float], score: str) -> str:
+    gain = round(100 * (row[score] - most[score]), 1)
     return f"{'lost' if gain < 0 else 'gained'} {abs(gain):.1f} points"
 
 
