@@ -256,6 +256,20 @@ def test_a_selection_becomes_a_folder_of_links(app: Any, exhibit: Exhibit, folde
     assert [entry.name for entry in (tmp_path / "selections").iterdir()] == ["red ones"]
 
 
+def test_photos_of_an_index_with_several_folders_are_named_with_their_folder(
+    folder: Path, embedder: Embedder, tmp_path: Path
+) -> None:
+    pytest.importorskip("lancedb")
+    more = tmp_path / "more"
+    more.mkdir()
+    (more / "0.png").write_bytes(next(folder.rglob("*.*")).read_bytes())
+    index = make_index(tmp_path / "index", embedder)
+    add_images(index, folder, quiet=True)
+    add_images(index, more, quiet=True)
+    names = exhibit_index(index).names
+    assert sorted(names) == sorted([*(f"{folder.name}/{name}" for name in find_images(folder).files), "more/0.png"])
+
+
 def test_an_index_is_shown_with_its_thumbnails_also_after_its_photos_moved(
     folder: Path, embedder: Embedder, tmp_path: Path
 ) -> None:

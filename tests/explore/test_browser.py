@@ -47,6 +47,11 @@ const options = {dataTransfer: data, bubbles: true, cancelable: true};
 document.getElementById("map").dispatchEvent(new DragEvent("drop", options));
 """
 
+SHAPE = """
+const map = document.getElementById("map"), box = map.getBoundingClientRect();
+return Math.abs(map.width / box.width - map.height / box.height) < 0.02;
+"""
+
 
 class Page:
     """The page in a browser, with patience."""
@@ -190,6 +195,10 @@ def test_a_dropped_photo_shows_its_neighbors_and_what_is_none_says_so(
     page.wait(lambda: page.all("#panel .tiles button"))
     assert page.find("#panel h2").text == "mine.jpg"
     assert page.find("#panel .tiles button").get_attribute("title") == exhibit.names[7]
+    page.find("#panel .tiles button").click()
+    assert page.wait_for_photo() == "7"
+    page.driver.back()
+    page.wait(lambda: page.find("#panel h2").text == "mine.jpg")
     page.driver.execute_script(DROP, base64.b64encode(b"no").decode(), "no.jpg")
     page.wait(lambda: "not an image" in page.status)
 
@@ -216,6 +225,10 @@ def test_a_lasso_becomes_a_table_and_a_folder_of_links(page: Page, address: str,
     }
     page.find("#folder").send_keys(Keys.ENTER)
     page.wait(lambda: "already" in page.find("#made").text)
+    page.find("#panel .tiles button").click()
+    page.wait_for_photo()
+    page.driver.back()  # a photo has been looked at, and the selection is still there
+    page.wait(lambda: page.status == f"{count} of 48 photos selected")
     page.press(Keys.ESCAPE)
     page.wait(lambda: page.status == "48 photos")
 
@@ -291,6 +304,9 @@ def test_on_a_narrow_screen_the_photo_opens_below_the_map(page: Page, address: s
         assert panel["y"] >= chart["y"] + chart["height"] - 1
         assert panel["y"] + panel["height"] <= bottom + 1
         assert right <= page.driver.execute_script("return innerWidth"), "nothing is cut off at the side"
+        page.press("s")
+        page.wait(lambda: "selected" in page.status)
+        page.wait(lambda: page.driver.execute_script(SHAPE))
     finally:
         page.driver.set_window_size(before["width"], before["height"])
 

@@ -33,7 +33,7 @@ class Exhibit:
     """Photos that may be shown, and nothing else: the page asks for them by number only."""
 
     names: tuple[str, ...]
-    """Paths relative to the source folder."""
+    """Paths relative to the source folder; of several source folders, with the folder's own name."""
     paths: tuple[str, ...]
     """Paths for ``open_image``."""
     versions: tuple[Version, ...]
@@ -87,7 +87,8 @@ def exhibit_index(index: Index, moved: Path | None = None) -> Exhibit:
     rows = index.table.column("path", "root", "vector")
     pairs = list(zip(*(map(as_path, rows[name].to_pylist()) for name in ("path", "root")), strict=True))
     paths = tuple(str(locate(path, root, moved)) for path, root in pairs)
-    names = tuple(os.path.relpath(path, root) for path, root in pairs)
+    several = len({root for _, root in pairs}) > 1
+    names = tuple(os.path.relpath(path, os.path.dirname(root) if several else root) for path, root in pairs)  # noqa: PTH120
 
     def small(number: int) -> bytes:
         """The photo's thumbnail; empty if the index has changed, and then the file is used."""

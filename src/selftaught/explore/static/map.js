@@ -5,6 +5,7 @@ const canvas = document.getElementById("map"), pen = canvas.getContext("2d");
 const CELL = 84;   // pixels that a thumbnail has to itself
 const CROWD = 5;   // points for each thumbnail in view, at which thumbnails appear
 const KEPT = 800;  // thumbnails that are kept
+const EDGE = 1.1;  // few photos lie further out than 1: the map is not made small for those beyond this
 
 export const map = {
   shown: new Float32Array(0),  // x and y of each photo, as it is drawn now
@@ -18,6 +19,7 @@ export const map = {
   nameOf: (_photo) => "",
 };
 let view = { x: 0, y: 0, scale: 1 };  // what is in the middle of the canvas, and pixels for a unit of the map
+let whole = true;                     // whether all photos stay in view, however they and the canvas change
 let lasso = null, moving = null, pinch = null, queued = false, rectangles = [];
 const thumbnails = new Map(), fingers = new Map();
 
@@ -38,14 +40,17 @@ export function draw() {
 export function resize() {
   const box = canvas.getBoundingClientRect();
   const width = Math.max(1, Math.round(box.width * ratio())), height = Math.max(1, Math.round(box.height * ratio()));
-  if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; paint(); }
+  if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; }
 }
 function screen(photo) {
   const x = (map.shown[2 * photo] - view.x) * view.scale + canvas.width / 2;
   return [x, (view.y - map.shown[2 * photo + 1]) * view.scale + canvas.height / 2];
 }
 function paint() {
-  const began = performance.now(), { width, height } = canvas;
+  const began = performance.now();
+  resize();  // what the panel holds may have changed the canvas since the last frame
+  if (whole) showAll();
+  const { width, height } = canvas;
   const count = map.shown.length / 2, room = view.scale * Math.sqrt(1 / Math.max(1, count));
   const radius = Math.max(1, Math.min(6, Math.round(0.35 * room))) * (ratio() > 1 ? 2 : 1);
   const picture = pen.createImageData(width, height), pixels = new Uint32Array(picture.data.buffer);
@@ -116,19 +121,27 @@ function ring(photo, radius, line, color) {
 }
 
 // ---- moving and finding --------------------------------------------------------------------------------------------
-export function fit() {
-  view = { x: 0, y: 0, scale: 0.46 * Math.min(canvas.width, canvas.height) };
-  draw();
+export function fit() { whole = true; draw(); }
+function showAll() {
+  const low = [-0.2, -0.2], high = [0.2, 0.2];  // so that a single photo is not infinitely large
+  for (let n = 0; n < map.shown.length; n++) {
+    const place = Math.max(-EDGE, Math.min(EDGE, map.shown[n])), side = n % 2;
+    if (place < low[side]) low[side] = place; else if (place > high[side]) high[side] = place;
+  }
+  const scale = 0.9 * Math.min(canvas.width / (high[0] - low[0]), canvas.height / (high[1] - low[1]));
+  view = { x: (low[0] + high[0]) / 2, y: (low[1] + high[1]) / 2, scale };
 }
 export function zoom(factor, x = canvas.width / 2, y = canvas.height / 2) {
+  whole = false;
   const dx = x - canvas.width / 2, dy = y - canvas.height / 2, before = view.scale;
   view.scale = Math.min(1e6, Math.max(20, before * factor));
   view.x += dx / before - dx / view.scale;
   view.y -= dy / before - dy / view.scale;
   draw();
 }
-export function pan(dx, dy) { view.x -= dx / view.scale; view.y += dy / view.scale; draw(); }
+export function pan(dx, dy) { whole = false; view.x -= dx / view.scale; view.y += dy / view.scale; draw(); }
 export function goTo(photo) {
+  whole = false;
   [view.x, view.y] = [map.shown[2 * photo], map.shown[2 * photo + 1]];
   view.scale = Math.max(view.scale, 20 * Math.sqrt(map.shown.length));
   draw();
@@ -192,9 +205,10 @@ canvas.addEventListener("pointermove", (event) => {
     pinch = now;
   } else if (lasso) { lasso.push(place); draw(); }
   else if (moving) {
+    moving.moved ||= Math.hypot(place[0] - moving.from[0], place[1] - moving.from[1]) > 5 * ratio();
+    if (!moving.moved) return;  // a click
     pan(place[0] - moving.last[0], place[1] - moving.last[1]);
     moving.last = place;
-    moving.moved ||= Math.hypot(place[0] - moving.from[0], place[1] - moving.from[1]) > 5 * ratio();
   } else if (event.pointerType === "mouse") {
     const photo = photoAt(...place, 14 * ratio());
     canvas.title = photo >= 0 ? map.nameOf(photo) : "";
@@ -217,4 +231,4 @@ canvas.addEventListener("wheel", (event) => {
   event.preventDefault();
   zoom(Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0018)), ...at(event));
 }, { passive: false });
-new ResizeObserver(resize).observe(canvas);
+new ResizeObserver(paint).observe(canvas);

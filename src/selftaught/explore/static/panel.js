@@ -8,9 +8,11 @@ const MOST = 120;  // photos of a selection that are shown
 const panel = $("panel");
 export const shelf = { names: [], version: 0, selected: null, report: () => {} };
 
-// The address says which photo is open, so that the back button goes back.
+// The address says what is open, so that the back button goes back. A selection or a search lasts as long as the page.
+const views = [];
 export function openPhoto(photo) { go("#photo=" + photo); }
 export function close() { go(""); }
+function open(view) { go("#view=" + (views.push(view) - 1)); }
 function go(hash) {
   if (location.hash !== hash) history.pushState(null, "", hash || location.pathname);
   follow();
@@ -18,6 +20,8 @@ function go(hash) {
 window.addEventListener("popstate", () => follow());
 
 export async function follow() {
+  const view = /^#view=(\d{1,9})$/.exec(location.hash);
+  if (view && views[view[1]]) { views[view[1]](); return; }
   const found = /^#photo=(\d{1,9})$/.exec(location.hash), photo = found ? Number(found[1]) : -1;
   show(photo);
   if (photo < 0 || photo >= shelf.names.length) { panel.hidden = true; show(-1); resize(); return; }
@@ -61,8 +65,9 @@ function tiles(list) {
 }
 
 export function select(photos) {
-  if (!photos.length) { say("No photo is inside."); return; }
-  if (location.hash) history.pushState(null, "", location.pathname);
+  if (photos.length) open(() => showSelection(photos)); else say("No photo is inside.");
+}
+function showSelection(photos) {
   title(`${photos.length} photos selected`);
   const save = make("button", "Save as CSV", { type: "button", id: "csv", onclick: () => saveTable(photos) });
   const form = make("form", "", { className: "row" }), result = make("p", "", { id: "made" });
@@ -93,12 +98,14 @@ export async function searchBy(file) {
   say("Searching …");
   try {
     const near = await (await ask(`api/search/${shelf.version}?k=24`, { method: "POST", body: file })).json();
-    if (location.hash) history.pushState(null, "", location.pathname);
-    title(file.name || "Your photo");
-    const image = make("img", "", { className: "large", alt: "Your photo", src: URL.createObjectURL(file) });
-    image.onload = () => URL.revokeObjectURL(image.src);
-    panel.append(image, make("h3", "Photos nearest to yours"), tiles(near));
-    show(-1, near.map((one) => one.photo));
+    open(() => showSearch(file, near));
     if (near.length) goTo(near[0].photo);
   } catch (error) { say(error.message); }
+}
+function showSearch(file, near) {
+  title(file.name || "Your photo");
+  const image = make("img", "", { className: "large", alt: "Your photo", src: URL.createObjectURL(file) });
+  image.onload = () => URL.revokeObjectURL(image.src);
+  panel.append(image, make("h3", "Photos nearest to yours"), tiles(near));
+  show(-1, near.map((one) => one.photo));
 }
