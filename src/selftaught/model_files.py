@@ -134,6 +134,8 @@ def build_network(folder: Path, description: dict[str, Any], backbone: nn.Module
             f"the model in {printable(folder)} was trained with a backbone of your own, {printable(name)}: "
             "load it from Python with Embedder.load(run, backbone=module)"
         )
+    if backbone is None and is_factory(name):  # if that fails, the description is not to blame
+        backbone = build_backbone(name, "none").module
     try:
         preprocessing = Preprocessing(**description["preprocessing"])
         module = backbone or build_backbone(name, "none").module

@@ -74,6 +74,15 @@ def test_every_way_to_a_model_finds_its_backbone_again(trained: Path, photos: Pa
     assert Embedder.load(trained, "cpu").description["epoch"] == 1
 
 
+def test_a_model_whose_backbone_cannot_be_imported_here_says_what_to_do(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sys.modules.pop("my_networks", None)
+    monkeypatch.chdir(trained)
+    with pytest.raises(UsageError, match=r"^the backbone 'my_networks:tiny' .*run this in the folder that holds it$"):
+        Embedder.load(trained, "cpu")
+
+
 def test_its_weights_count_as_pretrained_unless_none_are_asked_for(here: Path) -> None:
     assert build_backbone("my_networks:tiny").pretrained
     assert not build_backbone("my_networks:tiny", "none").pretrained

@@ -183,6 +183,11 @@ def test_the_verdict_names_what_the_backbone_gives_without_training(run: Path, t
     assert "Without any training: 43.2% (plain backbone)." in card
     assert "43.2% before, 50.0% after" in card, "of the finished model, not of the last epoch"
     assert "| recall@1 | 43.2% | 50.0% |" in card
+    rows = {"plain backbone": {"recall@1": 0.6}, "half-whitened": {"recall@1": 0.4}, "trained": {"recall@1": 0.5}}
+    (tmp_path / "run" / "models.json").write_text(json.dumps({"floor": "half-whitened", "models": rows}))
+    Embedder.load(tmp_path / "run", "cpu").save(tmp_path / "worse")
+    card = (tmp_path / "worse" / "README.md").read_text("utf-8")
+    assert "lowered Recall@1 on the labeled images it was measured on: 60.0% before at best, 50.0% after" in card
 
 
 def test_the_card_of_an_untrained_model_that_a_run_serves_says_so(run: Path, tmp_path: Path) -> None:

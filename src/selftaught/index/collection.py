@@ -84,7 +84,7 @@ class Index:
             raise UsageError(
                 f"the index {printable(self.folder)} holds vectors of another model, or of another --size, --mirror, "
                 "--scales or --whiten, which cannot be compared with these: give what it was made with, or another "
-                "--out"
+                "index"
             )
 
     def scale(self) -> Scale:

@@ -29,7 +29,8 @@ def call_factory(name: str) -> tuple[nn.Module, Preprocessing]:
     here = str(Path.cwd())
     sys.path.append(here)
     try:
-        factory = _try(f"{module} cannot be imported", name, lambda: importlib.import_module(module))
+        advice = ": install what is missing, or run this in the folder that holds it"
+        factory = _try(f"{module} cannot be imported", name, lambda: importlib.import_module(module), advice)
         factory = getattr(factory, function, None)
         if not callable(factory):
             what = "has no such function" if factory is None else f"has {function}, which is no function"
@@ -47,9 +48,9 @@ def call_factory(name: str) -> tuple[nn.Module, Preprocessing]:
     return backbone, inputs
 
 
-def _try(problem: str, name: str, work: Any) -> Any:
+def _try(problem: str, name: str, work: Any, advice: str = "") -> Any:
     try:
         return work()
     except Exception as error:  # a user's code may raise anything
         reason = one_line(f"{type(error).__name__}: {error}")
-        raise UsageError(f"the backbone {name!r} cannot be built: {problem} ({printable(reason)})") from None
+        raise UsageError(f"the backbone {name!r} cannot be built: {problem} ({printable(reason)}){advice}") from None

@@ -44,15 +44,15 @@ def verdict(description: dict[str, Any]) -> str:
     history = description.get("training", {})
     before, after = history.get("before", {}), history.get("after", {})
     if "recall@1" in before and "recall@1" in after:
-        first, last = before["recall@1"], after["recall@1"]
+        floors = history.get("without_training", {})
+        first, last = max(floors.values(), default=before["recall@1"]), after["recall@1"]
         moved = "raised" if last > first else "lowered" if last < first else "did not change"
-        told = (
-            f"Training {moved} Recall@1 on the labeled images it was measured on: {first:.1%} before, {last:.1%} after."
-        )
+        told = f"Training {moved} Recall@1 on the labeled images it was measured on: {first:.1%} before"
+        told += f"{' at best' if len(floors) > 1 else ''}, {last:.1%} after."
         if description.get("trained") is False:
             told += " This is the model before."
-        floors = ", ".join(f"{score:.1%} ({name})" for name, score in history.get("without_training", {}).items())
-        return f"{told} Without any training: {floors}." if floors else told
+        listed = ", ".join(f"{score:.1%} ({name})" for name, score in floors.items())
+        return f"{told} Without any training: {listed}." if listed else told
     if after:
         return "No labels were given, so it was not measured whether training has helped."
     return "No numbers of its training are known."

@@ -119,7 +119,7 @@ def epoch_line(row: dict[str, float], epochs: int) -> str:
     parts = [
         f"epoch {row['epoch']:.0f}/{epochs}",
         f"contrastive {row['contrastive']:.4f}" if "contrastive" in row else f"loss {row['loss']:.4f}",
-        f"distillation {row['distillation']:.5f}" if "distillation" in row else "",
+        f"distillation {row['distillation']:z.5f}" if "distillation" in row else "",
         signals_line(row),
     ]
     return ", ".join(part for part in parts if part)
