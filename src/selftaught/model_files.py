@@ -164,7 +164,7 @@ def check_folder(folder: str | os.PathLike[str]) -> Path:
         end = f": {suggest(near)}" if near else ""
         raise UsageError(f"there is no run {printable(place)}, and no backbone of that name{end}")
     if not (place / DESCRIPTION).exists() and not (place / "settings.json").is_file():
-        raise UsageError(f"there is no model in {printable(place)}: it is no run")
+        raise UsageError(f"there is no model in {printable(place)}: give a run, or a backbone's name such as resnet50")
     return place
 
 

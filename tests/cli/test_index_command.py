@@ -185,6 +185,8 @@ def test_an_index_and_a_folder_give_the_same(call: Call, run: Path, index: Path,
 def test_moved_photos_are_found_by_root_and_the_index_needs_no_run(
     call: Call, index: Path, images: Path, tmp_path: Path
 ) -> None:
+    other = shutil.copytree(images / "class 1", tmp_path / "other")
+    assert call("index", "add", index, other)[0] == 0
     moved = images.rename(tmp_path / "moved")
     words = ("search", index, moved / "class 0" / "0.jpg", "-k", 2, "--json", "-")
     _, text, log = call(*words)
@@ -207,6 +209,7 @@ def test_misuse_is_one_sentence(call: Call, run: Path, index: Path, images: Path
         (["search", index, query, "--json", "-", "--csv", "-"], "cannot both be printed"),
         (["search", index, query, "--json", tmp_path / "no" / "x.json"], "there is no folder"),
         (["search", tmp_path / "gone", query], "no run"),
+        (["search", run, query, "--in", index], f"selftaught search {index} QUERY"),
         (["index", run, tmp_path / "gone", "--out", tmp_path / "new"], "there is no folder"),
         (["index", "add", run, images], "there is no index in"),
         (["index", "remove", index, index], "nothing is removed"),

@@ -82,14 +82,19 @@ def search(
                 f"{printable(what)} is a model: name the images by --in FOLDER, or make an index of them with "
                 "selftaught index, and search that"
             )
+        if within and is_index(Path(within)):
+            raise UsageError(
+                f"{printable(within)} is an index, which holds its model: selftaught search {printable(within)} QUERY"
+            )
         embedder, known = _open_collection(use, within, allow_skipped)
         size, places, ask = len(known.paths), [str(known.root)], _search_vectors(known, root, embedder.device)
     paths, vectors = _embed_queries(embedder, queries, allow_skipped)
     found = _without_queries(paths, vectors, ask, k, size)
     if not any(near for _, near in found):
         raise SelftaughtError(f"there is nothing in {printable(within or what)} besides the query itself")
-    if root is None and not any(Path(place).exists() for place in places):
-        Reporter().say(f"{printable(places[0])} is gone: if the photos have moved, --root says where they are")
+    gone = [place for place in places if not Path(place).exists()]
+    if root is None and gone:
+        Reporter().say(f"{printable(gone[0])} is gone: if the photos have moved, --root says where they are")
     _write(found, output)
 
 
