@@ -135,9 +135,10 @@ def give_verdict(floors: Mapping[str, Mapping[str, float]], best: str, row: Mapp
     without = "without this training" if ORIGIN in floors else "without training"
     if "recall@1" in row:
         most = {score: max(floor[score] for floor in floors.values()) for score in ("recall@1", "map@r")}
-        told = f"training {_change(row, most, 'recall@1')} of Recall@1 ({row['recall@1']:.1%}; {without} "
-        told += f"{most['recall@1']:.1%} at best) and {_change(row, most, 'map@r')} of MAP@R "
-        told += f"({row['map@r']:.1%}; {most['map@r']:.1%})"
+        first, second = (_change(row, most, score) for score in most)
+        also = second[1] if second[0] == first[0] else " ".join(second)
+        told = f"training {' '.join(first)} of Recall@1 ({row['recall@1']:.1%}; {without} {most['recall@1']:.1%} at "
+        told += f"best) and {also} of MAP@R ({row['map@r']:.1%}; {most['map@r']:.1%})"
     else:
         told = f"images are found again at {after:.2%}, {without} at {before:.2%} ({best})"
         told += ": no sign that training did harm" if after >= before - SLACK else ": training made it worse"
@@ -155,9 +156,9 @@ def give_verdict(floors: Mapping[str, Mapping[str, float]], best: str, row: Mapp
     return told + f"; the labels say that this was {'right' if right else 'wrong'}"
 
 
-def _change(row: Mapping[str, float], most: Mapping[str, float], score: str) -> str:
+def _change(row: Mapping[str, float], most: Mapping[str, float], score: str) -> tuple[str, str]:
     gain = round(100 * (row[score] - most[score]), 1)
-    return f"{'lost' if gain < 0 else 'gained'} {abs(gain):.1f} points"
+    return "lost" if gain < 0 else "gained", f"{abs(gain):.1f} points"
 
 
 def words(row: Mapping[str, float]) -> str:

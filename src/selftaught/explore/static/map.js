@@ -1,7 +1,7 @@
 // A map of photos on a canvas: points are written pixel by pixel, which needs no graphics card and draws 200,000 in a
 // few milliseconds; thumbnails lie over them as soon as there is room.
 
-const canvas = document.getElementById("map"), pen = canvas.getContext("2d");
+const canvas = document.getElementById("map"), pen = canvas.getContext("2d"), legend = document.getElementById("legend");
 const CELL = 84;   // pixels that a thumbnail has to itself
 const CROWD = 5;   // points for each thumbnail in view, at which thumbnails appear
 const KEPT = 800;  // thumbnails that are kept
@@ -128,8 +128,9 @@ function showAll() {
     const place = Math.max(-EDGE, Math.min(EDGE, map.shown[n])), side = n % 2;
     if (place < low[side]) low[side] = place; else if (place > high[side]) high[side] = place;
   }
-  const scale = 0.9 * Math.min(canvas.width / (high[0] - low[0]), canvas.height / (high[1] - low[1]));
-  view = { x: (low[0] + high[0]) / 2, y: (low[1] + high[1]) / 2, scale };
+  const beside = legend.open && 3 * legend.offsetWidth < canvas.clientWidth ? legend.offsetWidth * ratio() : 0;
+  const scale = 0.9 * Math.min((canvas.width - beside) / (high[0] - low[0]), canvas.height / (high[1] - low[1]));
+  view = { x: (low[0] + high[0] - beside / scale) / 2, y: (low[1] + high[1]) / 2, scale };
 }
 export function zoom(factor, x = canvas.width / 2, y = canvas.height / 2) {
   whole = false;
@@ -232,3 +233,4 @@ canvas.addEventListener("wheel", (event) => {
   zoom(Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0018)), ...at(event));
 }, { passive: false });
 new ResizeObserver(paint).observe(canvas);
+legend.addEventListener("toggle", draw);
