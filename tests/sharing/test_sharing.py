@@ -208,7 +208,12 @@ def test_without_labels_the_card_promises_nothing(photos: Path, tmp_path: Path) 
     Embedder.load(tmp_path / "run", "cpu").save(tmp_path / "model")
     card = (tmp_path / "model" / "README.md").read_text("utf-8")
     assert "not measured whether training has helped" in card
-    assert "view agreement" in card
+    assert "effective rank" in card
+    assert "view agreement" not in card, "which misleads"
+    rows = {"plain backbone": {"found_again": 0.8}, "trained": {"found_again": 0.9}}
+    (tmp_path / "run" / "models.json").write_text(json.dumps({"floor": "plain backbone", "models": rows}))
+    Embedder.load(tmp_path / "run", "cpu").save(tmp_path / "compared")
+    assert "80.0% of the time before, 90.0% after" in (tmp_path / "compared" / "README.md").read_text("utf-8")
 
 
 @pytest.fixture

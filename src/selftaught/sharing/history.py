@@ -6,7 +6,7 @@ from typing import Any
 from selftaught.files import read_json, read_json_lines
 
 SCORES = ("recall@1", "recall@2", "recall@4", "recall@8", "r_precision", "map@r")
-SIGNALS = ("effective_rank", "view_agreement")
+SIGNALS = ("effective_rank", "found_again")
 
 
 def add_history(description: dict[str, Any], run: Path) -> dict[str, Any]:
@@ -54,7 +54,14 @@ def verdict(description: dict[str, Any]) -> str:
         listed = ", ".join(f"{score:.1%} ({name})" for name, score in floors.items())
         return f"{told} Without any training: {listed}." if listed else told
     if after:
-        return "No labels were given, so it was not measured whether training has helped."
+        told = "No labels were given, so it was not measured whether training has helped."
+        if "found_again" in before and "found_again" in after:
+            told += (
+                " The center of an image finds the whole of it among all others "
+                f"{before['found_again']:.1%} of the time before, {after['found_again']:.1%} after. Such a number can "
+                "show harm, but hardly a gain."
+            )
+        return told
     return "No numbers of its training are known."
 
 
