@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, linear_head, parameter_groups
+from selftaught.networks import EmbeddingNetwork, Encoder, Preprocessing, linear_head, parameter_groups, pool
 from selftaught.networks.model import HEADS, projector_head
 from selftaught.networks.small import SmallNetwork
 
@@ -112,3 +112,17 @@ def test_average_pooling_alone_leaves_the_maximum_out() -> None:
     x = layer(INPUT(images))
     torch.testing.assert_close(average(images), x.mean((2, 3)), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(both(images), x.mean((2, 3)) + x.amax((2, 3)), rtol=1e-4, atol=1e-5)
+
+
+def test_the_generalized_mean_lies_between_average_and_maximum_and_learns_from_channels_that_are_zero() -> None:
+    x = torch.rand(2, 5, 4, 4)
+    x[:, 0] = 0
+    x.requires_grad_()
+    z = pool(x, "gem")
+    torch.testing.assert_close(z[:, 1:], (x[:, 1:] ** 3).mean((2, 3)) ** (1 / 3))
+    assert (pool(x, "avg")[:, 1:] < z[:, 1:]).all()
+    assert (z[:, 1:] < x[:, 1:].amax((2, 3))).all()
+    assert (z[:, 0] < 1e-5).all()
+    z.sum().backward()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()

@@ -133,6 +133,7 @@ def test_more_networks_are_the_same_in_timm(name: str) -> None:
         (("small",), "not one of timm's"),
         (("resnet10t", "mlp"), "more than one layer"),
         (("resnet10t", "none", "avg+max"), "average plus maximum"),
+        (("resnet10t", "linear", "gem"), "generalized mean"),
         (("mobilenetv3_small_050",), "last layer"),
         (("convnext_atto",), "last layer"),
     ],

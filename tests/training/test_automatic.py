@@ -15,8 +15,10 @@ from selftaught.training.automatic import resolve
 CPU = torch.device("cpu")
 
 
-def chosen(images: int, pretrained: bool = True, **changes: Any) -> tuple[Settings, dict[str, Choice]]:
-    backbone = Backbone("net", nn.Identity(), Preprocessing(size=96), pretrained, "from somewhere")
+def chosen(
+    images: int, pretrained: bool = True, name: str = "net", **changes: Any
+) -> tuple[Settings, dict[str, Choice]]:
+    backbone = Backbone(name, nn.Identity(), Preprocessing(size=96), pretrained, "from somewhere")
     result, choices = resolve(make_settings(**{"neighbors": 5} | changes), images, backbone, CPU)
     return result, {choice.name: choice for choice in choices}
 
@@ -76,6 +78,14 @@ def test_the_momentum_follows_the_length_of_the_run() -> None:
     assert chosen(2450, recipe="best", epochs=90)[1]["momentum"].value == pytest.approx(1 - 1 / 1800)
     assert chosen(2450, recipe="best", epochs=1)[1]["momentum"].value == 0.998
     assert "momentum" not in chosen(2450, recipe="official")[1]
+
+
+def test_the_pooling_suits_the_backbone_unless_it_is_given() -> None:
+    best = {"recipe": "best", "epochs": 1}
+    assert chosen(100, name="tf_efficientnet_lite0", **best)[0].pooling == "gem"
+    assert chosen(100, name="resnet50.tv_in1k", **best)[0].pooling == "avg+max"
+    assert chosen(100, name="tf_efficientnet_lite0", pooling="avg", **best)[0].pooling == "avg"
+    assert chosen(100, name="tf_efficientnet_lite0", recipe="official")[0].pooling == "avg+max"
 
 
 def test_the_size_at_use_is_a_multiple_of_the_crop_or_as_asked_for() -> None:

@@ -112,6 +112,19 @@ def test_the_floor_is_a_model_of_the_untrained_backbone(best_run: Path) -> None:
     assert floor.metric == "cosine"
 
 
+def test_a_run_that_pools_by_the_generalized_mean_is_compared_with_that_and_goes_on_so(
+    many: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    train(many, out=run, backbone=own_backbone(), pooling="gem", epochs=1, quiet=True, **QUICK)
+    models = json.loads((run / "models.json").read_text())
+    assert set(models["models"]) == {"plain backbone", "plain, gem", "half-whitened", "half-whitened, gem", "trained"}
+    assert models["floor"] == "half-whitened, gem"
+    train(many, out=tmp_path / "on", backbone=own_backbone(), from_run=run, epochs=0, quiet=True, **QUICK)
+    for folder in (run, run / "floor", tmp_path / "on"):
+        assert json.loads((folder / "model.json").read_text())["pooling"] == "gem"
+
+
 def test_the_floor_is_served_where_training_made_images_harder_to_find(
     many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
