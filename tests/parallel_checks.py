@@ -61,6 +61,8 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
     ("deepcluster", {"clusters": 4}),
     ("udml-ss", {"clusters": 4}),
     ("hyperbolic", {"clusters": 4}),
+    ("byol", {}),
+    ("contrastive", {}),
 ]
 BATCH = 9  # which neither two nor four processes share evenly
 

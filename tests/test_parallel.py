@@ -8,6 +8,7 @@ import pytest
 import torch
 from several import in_processes, run_processes
 
+from selftaught.learners import METHODS
 from selftaught.parallel import any_process, broadcast, gather_rows, gather_views, rank, run_on_first, shard, world
 
 pytest.importorskip("pytorch_metric_learning")
@@ -104,6 +105,10 @@ def test_parameters_after_several_steps_are_those_of_one_process(
         for result in together:
             assert_same(result["trained"][case][0], state)
             assert result["trained"][case][1] == pytest.approx(losses, rel=1e-9), parallel_checks.METHODS[case]
+
+
+def test_these_steps_are_those_of_every_method() -> None:
+    assert {method for method, _ in parallel_checks.METHODS} == set(METHODS)
 
 
 def test_unknown_kind_of_batch_norm_is_refused_across_processes_only(

@@ -17,8 +17,8 @@ from selftaught.networks import Preprocessing
 from selftaught.networks.small import SmallNetwork
 from selftaught.training import loop as loop_module
 
-METHODS = [method for method in KNOWN if method not in ("stml", "slade", "contrastive", "multi-similarity")]
-"""Of the three supervised losses only the one with parameters of its own; STML and SLADE have tests of their own."""
+METHODS = [method for method in KNOWN if method not in ("stml", "slade")]
+"""STML and SLADE have tests of their own."""
 OPTIONS: dict[str, Any] = TINY | {"epochs": 2, "quiet": True}
 
 
