@@ -109,7 +109,7 @@ def made_parts(learner: STML, settings: Any, folder: Path) -> Parts:
     quiet, interrupts = Reporter(quiet=True), Interrupts()
     parts: Any = SimpleNamespace(
         folder=folder,
-        record=SimpleNamespace(leg=0, pretrained=False),
+        record=SimpleNamespace(leg=0, pretrained=False, choices=()),
         settings=settings,
         images=ImageFolder(Path("drawn"), tuple(map(str, range(IMAGES)))),
         learner=learner.train(),

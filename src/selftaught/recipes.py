@@ -105,8 +105,6 @@ class Settings:
     """The short side of decoded images; smaller ones stay as they are."""
     train: Literal["all", "heads"] = "all"
     """What learns: the whole network, or only its heads, on features of the backbone that are computed once."""
-    search: Literal["auto", "exact", "approximate"] = "auto"
-    """How neighbors for batches are found; "auto" is exact, except for collections that are too large for it."""
     workers: Annotated[int | None, Within(0)] = None
     """Processes that read images; "auto" is one for each core, 16 at most."""
     eval_every: Count = 1

@@ -92,3 +92,12 @@ def test_the_size_at_use_is_a_multiple_of_the_crop_or_as_asked_for() -> None:
     assert chosen(100, recipe="best", epochs=1)[0].use_size == round(96 * 9 / 7)
     assert chosen(100, recipe="best", epochs=1, use_size=100)[0].use_size == 100
     assert chosen(100, recipe="official")[0].use_size is None
+
+
+@pytest.mark.parametrize("recipe", ["best", "official"])
+def test_a_search_that_is_not_exact_is_a_choice_with_a_reason(recipe: str) -> None:
+    pytest.importorskip("faiss")
+    assert chosen(100, recipe=recipe, epochs=1, search="approximate")[1]["search"].reason == "as asked for"
+    choice = chosen(500_000, recipe=recipe, epochs=1)[1]["search"]
+    assert (choice.value, choice.reason) == ("approximate", "500,000 images without a GPU")
+    assert "search" not in chosen(500_000, recipe=recipe, epochs=1, batches="random")[1]

@@ -54,3 +54,14 @@ def test_what_the_user_says_is_not_looked_for(pairs: Path, tmp_path: Path, monke
         run = tmp_path / name
         train(pairs, out=run, backbone=own_backbone(), quiet=True, **QUICK, **changes)
         assert read_record(run).settings.neighbors == changes.get("neighbors", 5)  # type: ignore[union-attr]
+
+
+def test_training_says_how_good_an_approximate_search_is_where_there_is_one(
+    pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("faiss")
+    for batches, found in (("neighbors", True), ("whitened", True), ("random", False)):
+        options = QUICK | {"neighbors": 2, "batches": batches, "search": "approximate"}
+        train(pairs, out=tmp_path / batches, backbone=own_backbone(), **options)
+        said = capsys.readouterr().err
+        assert [text in said for text in ("search approximate", "of the neighbors that an exact")] == [found] * 2

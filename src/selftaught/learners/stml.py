@@ -50,6 +50,8 @@ class STMLSettings(Settings):
     batches: Literal["neighbors", "whitened", "random"] = "neighbors"
     """Batches of queries with their nearest neighbors (step 1); with the neighbors by center and whole image together,
     half-whitened (ours; docs/best.md); or drawn at random (the paper's ablation)."""
+    search: Literal["auto", "exact", "approximate"] = "auto"
+    """How neighbors for batches are found; "auto" is exact, except for collections that are too large for it."""
     similarity: Similarity = "contextualized"
     """The soft labels: Eq. 10, or only one of the two similarities whose mean it is (the paper's ablation)."""
     distill: bool = True

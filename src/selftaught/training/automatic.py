@@ -233,7 +233,7 @@ def _compile(settings: Settings, images: int, device: torch.device, batch_norm: 
 
 
 def _search(settings: Settings, images: int, device: torch.device) -> list[Choice]:
-    if not isinstance(settings, STMLSettings) or settings.batches != "neighbors":
+    if not isinstance(settings, STMLSettings) or settings.batches == "random":
         return []
     search, reason = choose_search(settings.search, images, device)
     if settings.search == "auto" and images < APPROXIMATE_FROM:

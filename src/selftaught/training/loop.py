@@ -70,8 +70,8 @@ class Loop:
         if has_floor(self.parts):
             save_floor(self.parts)
         evaluation.exponent = find_exponent(self.parts)
-        if self.settings.search == "approximate":
-            self._tell_recall(heads[self.learner.batch_head])
+        if any(choice.name == "search" and choice.value == "approximate" for choice in self.parts.record.choices):
+            self._tell_recall(self.learner.place(heads[self.learner.batch_head]))
         state = TrainState(
             files=images.files,
             labeled=evaluation.labeled.files if evaluation.labeled else (),
