@@ -81,7 +81,7 @@ def test_the_momentum_follows_the_length_of_the_run() -> None:
 
 
 def test_the_pooling_suits_the_backbone_unless_it_is_given() -> None:
-    best = {"recipe": "best", "epochs": 1}
+    best: dict[str, Any] = {"recipe": "best", "epochs": 1}
     assert chosen(100, name="tf_efficientnet_lite0", **best)[0].pooling == "gem"
     assert chosen(100, name="resnet50.tv_in1k", **best)[0].pooling == "avg+max"
     assert chosen(100, name="tf_efficientnet_lite0", pooling="avg", **best)[0].pooling == "avg"
