@@ -14,7 +14,7 @@ from selftaught.retrieval import full_precision, nearest
 
 @dataclass(frozen=True)
 class ClusterSettings(Settings):
-    """The settings of a method that labels images by k-means."""
+    """The settings of a method that labels images by clusters."""
 
     clusters: Annotated[int | None, Within(2)] = None
     """The number of clusters."""

@@ -51,7 +51,7 @@ class MethodInfo:
 
     @property
     def clusters(self) -> bool:
-        """Whether it labels images by k-means, into ``settings.clusters``."""
+        """Whether it labels images by clusters, ``settings.clusters`` of them."""
         return issubclass(self.learner.settings_class, ClusterSettings)
 
 

@@ -146,11 +146,11 @@ SEMI = Table(
 )
 
 REMOVALS: dict[str, tuple[str, dict[str, Any], str]] = {
-    "without-contextual": ("w/o contextual similarity", {"similarity": "pairwise"}, "44.2 | 40.2"),
+    "without-contextual": ("w/o contextual pairwise similarity", {"similarity": "pairwise"}, "44.2 | 40.2"),
     "without-pairwise": ("w/o pairwise similarity", {"similarity": "contextual"}, "56.0 | 45.0"),
     "without-relaxed": ("w/o relaxed contrastive loss", {"relaxed": False}, "53.4 | 38.7"),
     "without-momentum": ("w/o momentum update", {"momentum": 0.0}, "56.8 | 46.1"),
-    "without-neighbors": ("w/o nearest-neighbor batches", {"batches": "random"}, "54.6 | 44.8"),
+    "without-neighbors": ("w/o NN batch construction", {"batches": "random"}, "54.6 | 44.8"),
     "without-distillation": ("w/o KL divergence", {"distill": False}, "59.2 | 49.4"),
 }
 """The six parts of STML that can be removed, by name: label, settings, the paper's numbers without it."""

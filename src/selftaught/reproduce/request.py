@@ -16,7 +16,7 @@ from selftaught.reproduce.table import Row, Table
 
 BEGUN = "begun.json"
 CLUSTERS = {"cub": 100, "cars": 100, "sop": 10_000, "nabirds": 500, "compcars": 1000}
-"""The number of clusters for methods that label images by k-means; our choice, about the number of classes."""
+"""The number of clusters for methods that label images by clusters; our choice, about the number of classes."""
 
 
 @dataclass(frozen=True)
