@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from selftaught.report import chance, scatter
+from selftaught.report.noise import chance, scatter
 
 
 def test_scatter_is_that_of_the_noise_whatever_the_course() -> None:

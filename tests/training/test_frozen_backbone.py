@@ -27,7 +27,7 @@ from selftaught.retrieval import score
 from selftaught.run_folder import FEATURES
 from selftaught.training import feature_file, loop
 from selftaught.training.evaluation import Unreadable
-from selftaught.training.frozen_backbone import VIEWS, FeatureReader
+from selftaught.training.frozen_backbone import KEPT_VIEWS, FeatureReader
 from selftaught.training.images import RunImages
 
 HEADS: dict[str, Any] = TINY | {"train": "heads", "quiet": True}
@@ -100,7 +100,7 @@ def test_kept_features_are_those_of_the_encoder_in_eval_mode(photos: Path, tmp_p
     for view in ("squash", "center"):
         views = next(source.reader.read([[ViewRequest(images.path(i), view) for i in range(len(images))]]))
         torch.testing.assert_close(found[view], encoder(views.images[:, 0])[:, None], rtol=1e-4, atol=1e-5)
-    looks = [[ViewRequest(images.path(0), "random", view_seed(0, 0, look))] for look in range(VIEWS // 2)]
+    looks = [[ViewRequest(images.path(0), "random", view_seed(0, 0, look))] for look in range(KEPT_VIEWS // 2)]
     all_views = encoder(torch.cat([batch.images[0] for batch in source.reader.read(looks)]))
     assert all((row - all_views).norm(dim=1).min() < 1e-4 for row in found["random"][0])
     assert found["random"].shape == (24, 2, encoder.features)
@@ -117,7 +117,7 @@ def test_two_random_views_differ_and_are_decided_by_the_seed(photos: Path, tmp_p
     pairs = [ask(reader, images, "random", seed) for seed in range(20)]
     assert all(bool((pair[:, 0] != pair[:, 1]).any(1).all()) for pair in pairs)
     assert torch.equal(pairs[3], ask(reader, images, "random", 3))
-    assert len({tuple(row.tolist()) for pair in pairs for row in pair[0]}) == VIEWS, "all of them are used"
+    assert len({tuple(row.tolist()) for pair in pairs for row in pair[0]}) == KEPT_VIEWS, "all of them are used"
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -132,8 +132,8 @@ def test_interrupted_features_are_gone_on_with(photos: Path, tmp_path: Path, enc
     resumed, second = reader_of(encoder, images, tmp_path / "stopped")
     assert torch.equal(ask(resumed, images, "random"), expected)
     again = len(first.asked) + len(second.asked) - len(whole.asked)
-    assert again < VIEWS // 2 * feature_file.BLOCK, "no more than one block"
-    assert len(whole.asked) == len(images) * (2 + VIEWS // 2)
+    assert again < KEPT_VIEWS // 2 * feature_file.BLOCK, "no more than one block"
+    assert len(whole.asked) == len(images) * (2 + KEPT_VIEWS // 2)
     third, nothing = reader_of(encoder, images, tmp_path / "stopped")
     assert torch.equal(ask(third, images, "random"), expected)
     assert not nothing.asked
@@ -145,11 +145,11 @@ def test_features_of_other_weights_or_other_files_are_not_taken(photos: Path, tm
     fewer = images.only(images.files[1:])
     reader, source = reader_of(encoder, fewer, tmp_path)
     ask(reader, fewer, "squash")
-    assert len(source.asked) == 23 * (2 + VIEWS // 2)
+    assert len(source.asked) == 23 * (2 + KEPT_VIEWS // 2)
     next(encoder.parameters()).data[0] += 1
     reader, source = reader_of(encoder, images, tmp_path)
     ask(reader, images, "squash")
-    assert len(source.asked) == 24 * (2 + VIEWS // 2)
+    assert len(source.asked) == 24 * (2 + KEPT_VIEWS // 2)
 
 
 def test_features_of_a_file_that_has_changed_are_not_taken(tmp_path: Path, encoder: Encoder) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from selftaught.data import ImageFolder, Member, open_image
 from selftaught.embedder import Embedder
 from selftaught.errors import ImageError, SelftaughtError
-from selftaught.index import Index, as_path, locate, shrink
+from selftaught.index import Index, as_path, locate, to_jpeg
 
 PHOTO_SIDE = 1600
 """Long side of the largest picture that is sent."""
@@ -52,11 +52,11 @@ class Exhibit:
         """A small JPEG."""
         if self.small is not None and (content := self.small(number)):
             return content
-        return shrink(self._open(number, 128))
+        return to_jpeg(self._open(number, 128))
 
     def photo(self, number: int) -> bytes:
         """A large JPEG, encoded again: no byte of the file itself is ever sent."""
-        return shrink(self._open(number, PHOTO_SIDE), PHOTO_SIDE)
+        return to_jpeg(self._open(number, PHOTO_SIDE), PHOTO_SIDE)
 
     def date(self, number: int) -> float:
         """When a photo was taken by its metadata, or else when its file was changed, in seconds; -1 if unknown."""

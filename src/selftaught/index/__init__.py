@@ -1,15 +1,14 @@
 """A searchable collection of images: vectors, paths and thumbnails in an embedded database, with the model inside."""
 
-from selftaught.index.changes import Change, add_images, remove_images, sync_images
+from selftaught.index.changes import add_images, remove_images, sync_images
 from selftaught.index.collection import MODEL, Hit, Index, is_index, locate, make_index, open_index, open_table
 from selftaught.index.qdrant import parse_target, push_index
 from selftaught.index.scale import Scale, scale_of
 from selftaught.index.table import as_path
-from selftaught.index.thumbnails import shrink
+from selftaught.index.thumbnails import to_jpeg
 
 __all__ = [
     "MODEL",
-    "Change",
     "Hit",
     "Index",
     "Scale",
@@ -24,6 +23,6 @@ __all__ = [
     "push_index",
     "remove_images",
     "scale_of",
-    "shrink",
     "sync_images",
+    "to_jpeg",
 ]

@@ -27,8 +27,8 @@ class UDMLSettings(ClusterSettings):
     """The settings of UDML-SS: the defaults are those published."""
 
     rotation_weight: Annotated[float, Within(0)] = 0.1
-    """η, the weight of predicting by how many quarter turns a view was rotated; 0 leaves that task out, as does training
-    the heads alone."""
+    """η, the weight of predicting by how many quarter turns a view was rotated; 0 leaves that task out, as does
+    training the heads alone."""
 
 
 def turn_views(views: Tensor, first: int = 0) -> Tensor:

@@ -12,7 +12,6 @@ from selftaught.method.losses import (
     Reduction,
     Similarity,
     STMLLoss,
-    STMLLosses,
     distillation_loss,
     relaxed_contrastive_loss,
 )
@@ -30,7 +29,6 @@ __all__ = [
     "NeighborBatchSampler",
     "Reduction",
     "STMLLoss",
-    "STMLLosses",
     "Similarity",
     "class_batches",
     "contextual_from_pairwise",

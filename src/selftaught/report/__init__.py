@@ -13,7 +13,7 @@ from selftaught.report.curves import (
 )
 from selftaught.report.gallery import GALLERY_STYLE, PhotoGroup, histogram, photo_groups, photo_of, write_gallery
 from selftaught.report.image_map import draw_image_map
-from selftaught.report.noise import chance, scatter
+from selftaught.report.noise import chance
 from selftaught.report.page import Section, picture, write_page
 from selftaught.report.plane import EARLY, LATE, Map, neighbor_map, principal_map
 from selftaught.report.search_sheet import rate, search_sheet
@@ -54,7 +54,6 @@ __all__ = [
     "plot_curves",
     "principal_map",
     "rate",
-    "scatter",
     "search_sheet",
     "style_axes",
     "text_line",

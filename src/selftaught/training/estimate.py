@@ -17,7 +17,7 @@ from selftaught.recipes import Settings
 from selftaught.run_folder import Choice
 from selftaught.training.automatic import BATCH_SIZE, choose_use_size
 from selftaught.training.floor import most_measured
-from selftaught.training.frozen_backbone import VIEWS
+from selftaught.training.frozen_backbone import KEPT_VIEWS
 from selftaught.training.gradient_parts import bytes_per_view, own_rows, part_size
 
 EPOCHS, FEWEST_EPOCHS, MOST_STEPS = 30, 3, 3000
@@ -101,7 +101,7 @@ def predict_seconds(
     center, whole = (pace.look * (side / inputs.size) ** 2 / world() for side in (used, inputs.squash))
     scoring = measured * center
     if settings.train == "heads":  # every view is embedded once, and learning takes little
-        return 0.0, images * (1 + VIEWS) * pace.look / world() + scoring
+        return 0.0, images * (1 + KEPT_VIEWS) * pace.look / world() + scoring
     centers = center if isinstance(settings, STMLSettings) and settings.batches == "whitened" else 0
     learning = 2 * (pace.learn + pace.look) / world()  # student and teacher see two views
     beside = images * whole + scoring
@@ -123,7 +123,7 @@ def estimate(
     saved = 4 * copies * (parameters + encoder.features * (settings.dim + encoder.features))
     if settings.train == "heads":
         memory = 4 * parameters
-        saved += 4 * encoder.features * (images * (1 + VIEWS) + measured)
+        saved += 4 * encoder.features * (images * (1 + KEPT_VIEWS) + measured)
     else:
         each = bytes_per_view(encoder, settings.precision == "bf16-mixed")
         kept = each * (part_size(settings) or own_rows(settings))

@@ -32,7 +32,7 @@ class Seen:
     labeled: Heads | None
 
 
-class Pools(nn.Module):
+class PooledBackbone(nn.Module):
     """A backbone pooled by average and in the encoder's own way, as heads."""
 
     def __init__(self, encoder: Encoder) -> None:
@@ -58,7 +58,7 @@ def measure_floors(
     evaluation: Evaluation, images: ImageFolder, dim: int, encoder: Encoder
 ) -> tuple[list[Floor], float]:
     """The models that the backbone gives without training, measured; and how much they are whitened, where they are."""
-    pools = Pools(encoder)
+    pools = PooledBackbone(encoder)
     seen = look(evaluation, images, pools)
     exponent = choose_exponent(seen.center[encoder.pooling])
     floors = []

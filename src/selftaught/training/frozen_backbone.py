@@ -22,7 +22,7 @@ from selftaught.training.evaluation import Unreadable
 from selftaught.training.feature_file import FeatureFile
 from selftaught.training.images import RunImages
 
-VIEWS = 4
+KEPT_VIEWS = 4
 """Random views of each training image whose features are kept; a request for two gets two of them. Twice as many took
 twice the time and gave the same Recall@1 within 0.1."""
 BLOCK = 8192
@@ -88,7 +88,7 @@ class FeatureReader(ImageReader):
     def _find(self, request: ViewRequest) -> np.ndarray:
         features, rows = self._kept[request.view]
         views: np.ndarray = features[rows[request.path]]
-        return views[random.Random(request.seed).sample(range(VIEWS), 2)] if request.view == "random" else views
+        return views[random.Random(request.seed).sample(range(KEPT_VIEWS), 2)] if request.view == "random" else views
 
     def _compute(self) -> dict[str, tuple[np.ndarray, dict[str, int]]]:
         """The features of each kind of view, and the row of each file in them."""
@@ -100,7 +100,7 @@ class FeatureReader(ImageReader):
         kept = {"squash": (self._keep("squash", images, 1, weights), rows)}
         if measured is not None:
             kept["center"] = self._keep("center", measured, 1, weights), _rows(measured)
-        kept["random"] = self._keep("random", images, VIEWS // 2, weights), rows
+        kept["random"] = self._keep("random", images, KEPT_VIEWS // 2, weights), rows
         self.encoder.train(training)
         return kept
 
