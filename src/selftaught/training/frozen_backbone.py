@@ -180,8 +180,8 @@ def _digest_files(images: ImageFolder) -> bytes:
 
 
 def _digest(encoder: Encoder) -> bytes:
-    """A digest of an encoder's weights and preprocessing."""
-    digest = hashlib.sha256(repr(encoder.preprocessing).encode())
+    """A digest of an encoder's weights, preprocessing and pooling."""
+    digest = hashlib.sha256(repr((encoder.preprocessing, encoder.pooling)).encode())
     for name, tensor in encoder.state_dict().items():
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
