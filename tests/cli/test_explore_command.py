@@ -17,6 +17,7 @@ from several import PATIENCE, apart, run_command, wait_until
 from conftest import TINY, Call
 from selftaught import train
 from selftaught.cli.explore import embed_versions, load_models
+from selftaught.cli.options import ModelUse
 from selftaught.data import find_images
 
 pytest.importorskip("uvicorn")
@@ -53,13 +54,24 @@ def test_it_answers_a_hundred_at_once_on_this_machine_only_and_ends_well(
 
 def test_every_stage_of_training_is_a_version_of_its_own(photos: Path, tmp_path: Path) -> None:
     train(photos, out=tmp_path / "run", epochs=2, snapshots=1, quiet=True, **TINY)
-    models = load_models(tmp_path / "run", before=True, snapshots=True, device="cpu")
+    models = load_models(ModelUse(str(tmp_path / "run"), "cpu"), before=True, snapshots=True)
     assert list(models) == ["before training", "epoch 0", "epoch 1", "epoch 2", "after training"]
-    exhibit = embed_versions(find_images(photos), models, allow_skipped=False)
+    exhibit = embed_versions(find_images(photos), models, whitened=False, allow_skipped=False)
     *earlier, first, last, after = [version.vectors for version in exhibit.versions]
     assert all(len(vectors) == 24 for vectors in earlier)
     torch.testing.assert_close(last, after, rtol=1e-4, atol=1e-5)
     assert not torch.allclose(first, last)
+
+
+def test_all_versions_see_photos_as_they_are_asked_to(run: Path, photos: Path) -> None:
+    use = ModelUse(str(run), "cpu", size=48, mirror=True, scales=2)
+    exhibit = embed_versions(find_images(photos), load_models(use, True, False), whitened=True, allow_skipped=False)
+    assert len(exhibit.versions) == 2
+    for version in exhibit.versions:
+        model = version.embedder
+        assert (model.preprocessing.use_size, model.mirror, model.scales) == (48, True, 2)
+        assert "whitened" in model.description
+        torch.testing.assert_close(model.encode([exhibit.paths[3]])[0], version.vectors[3], rtol=1e-4, atol=1e-5)
 
 
 def test_misuse_is_one_sentence(
@@ -69,6 +81,7 @@ def test_misuse_is_one_sentence(
         port = taken.getsockname()[1]
         cases: list[tuple[list[object], str]] = [
             (["explore", run], "is a model: name the folder of images"),
+            (["explore", run, photos, "--scales", 4], "scales must be 1, 2 or 3"),
             (["explore", photos], "there is no model in"),
             (["explore", tmp_path / "gone", photos], "there is no run"),
             (["explore", run, tmp_path / "gone"], "there is no folder"),

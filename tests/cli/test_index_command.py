@@ -204,6 +204,8 @@ def test_misuse_is_one_sentence(call: Call, run: Path, index: Path, images: Path
     cases: list[tuple[list[object], str]] = [
         (["search", run, query], "is a model: name the images by --in FOLDER, or make an index"),
         (["search", index, query, "--in", images], "leave --in out"),
+        (["search", index, query, "--mirror"], "keeps the options it was made with: leave them out"),
+        (["explore", index, "--whiten"], "keeps the options it was made with: leave them out"),
         (["search", index, tmp_path / "gone.jpg"], "no such file"),
         (["search", index, query, "--root", tmp_path / "gone"], "there is no folder"),
         (["search", index, query, "--json", "-", "--csv", "-"], "cannot both be printed"),

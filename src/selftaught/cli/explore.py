@@ -1,8 +1,11 @@
 """selftaught explore: a local page with a map of the photos."""
 
+from dataclasses import replace
 from pathlib import Path
 
-from selftaught.cli.model_use import embed_folder
+from selftaught.cli.model_use import embed_folder, load_model, refuse_options, whiten
+from selftaught.cli.options import ModelUse
+from selftaught.console import Reporter
 from selftaught.data import ImageFolder, open_images
 from selftaught.embedder import Embedder
 from selftaught.errors import UsageError, printable
@@ -12,7 +15,7 @@ from selftaught.training import kept, load_snapshot
 
 
 def explore(
-    what: Path,
+    use: ModelUse,
     images: str | None,
     *,
     before: bool,
@@ -20,31 +23,31 @@ def explore(
     port: int,
     selections: Path,
     browser: bool,
-    device: str,
     allow_skipped: bool,
 ) -> None:
     check_installed()
-    if is_index(what):
+    if use.run and is_index(use.run):
+        refuse_options(use)
         if before or snapshots:
             raise UsageError("an index holds vectors of one model: give the run and the folder of images instead")
-        exhibit = _open(what, images, device)
+        exhibit = _open(Path(use.run), images, use.device)
     else:
         if images is None:
-            Embedder.load(what, device)  # raises an error if there is none
-            raise UsageError(f"{printable(what)} is a model: name the folder of images to explore with it")
+            load_model(use)  # raises an error if there is none
+            raise UsageError(f"{printable(use.run)} is a model: name the folder of images to explore with it")
         found = open_images(images, "all", allow_skipped=allow_skipped)
-        exhibit = embed_versions(found, load_models(what, before, snapshots, device), allow_skipped)
+        exhibit = embed_versions(found, load_models(use, before, snapshots), use.whiten, allow_skipped)
     serve(exhibit, port, selections, browser=browser)
 
 
-def load_models(run: Path, before: bool, snapshots: bool, device: str) -> dict[str, Embedder]:
+def load_models(use: ModelUse, before: bool, snapshots: bool) -> dict[str, Embedder]:
     """Models by their names on the page, in the order of their training; the last one is the run's model."""
-    embedder = Embedder.load(run, device)
+    run, embedder = Path(use.run), load_model(use)
     models: dict[str, Embedder] = {}
     if before:
         if embedder.description["recipe"] == "none":
             raise UsageError(f"{printable(run)} was not trained: leave --before out")
-        models["before training"] = Embedder.load(embedder.description["backbone"], device)
+        models["before training"] = load_model(replace(use, run=embedder.description["backbone"]))
     if snapshots:
         epochs = kept(run)
         if not epochs:
@@ -57,10 +60,11 @@ def load_models(run: Path, before: bool, snapshots: bool, device: str) -> dict[s
     return {**models, "after training" if models else run.name: embedder}
 
 
-def embed_versions(images: ImageFolder, models: dict[str, Embedder], allow_skipped: bool) -> Exhibit:
-    """The images that can be read, as each of the models sees them."""
+def embed_versions(images: ImageFolder, models: dict[str, Embedder], whitened: bool, allow_skipped: bool) -> Exhibit:
+    """The images that can be read, as each of the models sees them, ``whitened`` on them or not."""
     versions = []
-    for name, model in models.items():
+    for name, loaded in models.items():
+        model = whiten(loaded, images, Reporter()) if whitened else loaded
         images, vectors, _ = embed_folder(model, images, allow_skipped)
         versions.append(Version(name, model, vectors))
     return exhibit_folder(images, versions)

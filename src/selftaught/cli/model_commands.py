@@ -201,7 +201,7 @@ def cluster(
 
 def explore(
     what: Annotated[
-        Path, typer.Argument(help="A run, a backbone's name, or an index, which opens at once.", metavar="RUN|INDEX")
+        str, typer.Argument(help="A run, a backbone's name, or an index, which opens at once.", metavar="RUN|INDEX")
     ],
     images: Annotated[
         str | None,
@@ -219,6 +219,10 @@ def explore(
         "selections"
     ),
     browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    size: Size = None,
+    mirror: Mirror = False,
+    scales: Scales = None,
+    whiten: Whiten = False,
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
@@ -226,14 +230,13 @@ def explore(
     from selftaught.cli.explore import explore as show
 
     show(
-        what,
+        ModelUse(what, device, size, mirror, scales, whiten),
         images,
         before=before,
         snapshots=snapshots,
         port=port,
         selections=selections,
         browser=browser,
-        device=device,
         allow_skipped=allow_skipped,
     )
 

@@ -24,6 +24,12 @@ def load_model(use: ModelUse) -> Embedder:
     return embedder
 
 
+def refuse_options(use: ModelUse) -> None:
+    """Raise an error if a command is asked to use an index in another way than it was made."""
+    if use != ModelUse(use.run, use.device):
+        raise UsageError(f"{printable(use.run)} is an index, which keeps the options it was made with: leave them out")
+
+
 def whiten(embedder: Embedder, images: ImageFolder, reporter: Reporter, allow_skipped: bool | None = None) -> Embedder:
     """The model half-whitened on these images, with progress.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from selftaught.cli.model_use import embed_folder, load_model, whiten
+from selftaught.cli.model_use import embed_folder, load_model, refuse_options, whiten
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import open_image, open_images
@@ -68,8 +68,7 @@ def search(
         _check_query(query)
     what = Path(use.run)
     if use.run and is_index(what):
-        if use != ModelUse(use.run, use.device):
-            raise UsageError(f"{printable(what)} is an index, which keeps the options it was made with: leave them out")
+        refuse_options(use)
         if within is not None:
             raise UsageError(f"{printable(what)} is an index, which is searched itself: leave --in out")
         index = open_index(what, use.device)
