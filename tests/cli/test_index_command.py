@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -197,6 +198,19 @@ def test_moved_photos_are_found_by_root_and_the_index_needs_no_run(
     paths = [near["path"] for near in json.loads(text)[0]["neighbors"]]
     assert all(Path(path).is_relative_to(moved) and Path(path).exists() for path in paths)
     assert str(moved / "class 0" / "0.jpg") not in paths
+
+
+def test_photos_that_are_gone_are_shown_by_their_thumbnails(
+    call: Call, index: Path, images: Path, tmp_path: Path
+) -> None:
+    query = shutil.copy(images / "class 0" / "0.jpg", tmp_path / "it's.jpg")
+    for name in ("before", "after"):
+        _, _, log = call("search", index, query, "-k", 5, "--out", tmp_path / f"{name}.png")
+        if name == "before":
+            shutil.rmtree(images)
+    assert f"{images} is gone" in log
+    before, after = (np.asarray(Image.open(tmp_path / f"{name}.png"), dtype=float) for name in ("before", "after"))
+    assert np.abs(before - after).mean() < 5, "the same sheet, a little less sharp"
 
 
 def test_misuse_is_one_sentence(call: Call, run: Path, index: Path, images: Path, tmp_path: Path) -> None:

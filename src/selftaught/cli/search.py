@@ -17,7 +17,7 @@ from selftaught.data import open_image, open_images
 from selftaught.embedder import Embedder
 from selftaught.errors import ImageError, SelftaughtError, UsageError, printable
 from selftaught.files import check_output, plain_path, to_csv, write_atomically
-from selftaught.index import Hit, is_index, open_index, scale_of
+from selftaught.index import Hit, Index, is_index, open_index, scale_of
 from selftaught.report import rate, search_sheet
 from selftaught.retrieval import nearest
 from selftaught.vectors import SUFFIXES, Vectors, read_vectors_of
@@ -66,7 +66,7 @@ def search(
         raise UsageError(f"there is no folder {printable(root)}")
     for query in queries:
         _check_query(query)
-    what = Path(use.run)
+    what, index = Path(use.run), None
     if use.run and is_index(what):
         refuse_options(use)
         if within is not None:
@@ -94,7 +94,7 @@ def search(
     gone = [place for place in places if not Path(place).exists()]
     if root is None and gone:
         Reporter().say(f"{printable(gone[0])} is gone: if the photos have moved, --root says where they are")
-    _write(found, output)
+    _write(found, output, index)
 
 
 def _check_query(query: Path) -> None:
@@ -164,7 +164,7 @@ def _without_queries(paths: Sequence[Path], vectors: Tensor, ask: Ask, k: int, s
     return list(zip(map(plain_path, paths), plain, strict=True))
 
 
-def _write(found: Found, output: Output) -> None:
+def _write(found: Found, output: Output, index: Index | None) -> None:
     targets = [(str(one), content(found)) for one, content in ((output.json, _json), (output.csv, _csv)) if one]
     printed = any(target == "-" for target, _ in targets)
     for target, content in targets:
@@ -177,7 +177,8 @@ def _write(found: Found, output: Output) -> None:
         _print_table(found)
     if output.sheet is not None:
         shown = _fitting(found)
-        sheet = search_sheet(shown)
+        kept = index.thumbnails([one.path for _, near in shown for one in near]) if index is not None else {}
+        sheet = search_sheet(shown, kept)
         kind = "JPEG" if output.sheet.suffix.lower() in (".jpg", ".jpeg") else "PNG"
         write_atomically(output.sheet, lambda file: sheet.save(file, kind))
         some = f" of the first {len(shown)} queries" if len(shown) < len(found) else ""

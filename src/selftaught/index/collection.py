@@ -78,6 +78,10 @@ class Index:
         scale = self.scale()
         return [[Hit(locate(p, r, root), d, scale.closer_than(d)) for p, r, d in near] for near in found]
 
+    def thumbnails(self, paths: Sequence[Path]) -> dict[Path, bytes]:
+        """Small JPEGs of images that were found, as far as the index has them."""
+        return {Path(path): small for path, small in self.table.thumbnails(list(map(str, paths))).items()}
+
     def check_model(self, embedder: Embedder) -> None:
         """Raise an error unless the index holds this very model's vectors."""
         if self.table.about.model != embedder.identity:

@@ -86,10 +86,14 @@ class Table:
 
     def remove(self, paths: Sequence[str]) -> None:
         for start in range(0, len(paths), ROWS_AT_ONCE):
-            some = paths[start : start + ROWS_AT_ONCE]
-            names = ", ".join("'" + as_text(path).replace("'", "''") + "'" for path in some)
             with _in_words(self.folder):
-                self._table.delete(f"path IN ({names})")
+                self._table.delete(_among(paths[start : start + ROWS_AT_ONCE]))
+
+    def thumbnails(self, paths: Sequence[str]) -> dict[str, bytes]:
+        """The thumbnails of at most a thousand paths; of those that are not in the table, none."""
+        with _in_words(self.folder):
+            found = self._table.search().where(_among(paths)).select(["path", "thumbnail"]).to_arrow().to_pydict()
+        return dict(zip(map(as_path, found["path"]), found["thumbnail"], strict=True))
 
     def column(self, *names: str) -> pa.Table:
         """Some columns of all rows, in an order that stays the same while nothing changes."""
@@ -208,6 +212,12 @@ def _connect(folder: Path) -> Any:
     # Processes that read images are forked between calls, and never use the database.
     warnings.filterwarnings("ignore", "lancedb fork support", RuntimeWarning)
     return lancedb.connect(folder)
+
+
+def _among(paths: Sequence[str]) -> str:
+    """The condition that a row is one of these paths."""
+    names = ", ".join("'" + as_text(path).replace("'", "''") + "'" for path in paths)
+    return f"path IN ({names})"
 
 
 def _schema(about: About) -> pa.Schema:

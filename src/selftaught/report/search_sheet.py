@@ -1,7 +1,8 @@
 """The results of a search as a picture: the query, its neighbors in order, and all names in full beneath."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from PIL import Image, ImageDraw
 
@@ -16,13 +17,17 @@ Neighbor = tuple[Path, float, float | None]
 """An image that was found, its distance, and the fraction of neighbors in the collection that are further apart."""
 
 
-def search_sheet(found: Sequence[tuple[Path, Sequence[Neighbor]]]) -> Image.Image:
+def search_sheet(
+    found: Sequence[tuple[Path, Sequence[Neighbor]]], thumbnails: Mapping[Path, bytes] = MappingProxyType({})
+) -> Image.Image:
     """One block for each (query, neighbors), one above another.
+
+    ``thumbnails``: small JPEGs, shown instead of files that are gone.
 
     Example:
         >>> sheet = search_sheet([(Path("query.jpg"), [(Path("near.jpg"), 0.25, 0.97)])])
     """
-    return above([_block(query, neighbors) for query, neighbors in found])
+    return above([_block(query, neighbors, thumbnails) for query, neighbors in found])
 
 
 def rate(closer_than: float | None) -> str:
@@ -36,8 +41,11 @@ def rate(closer_than: float | None) -> str:
     return "" if closer_than is None else f"closer than {min(99, int(100 * closer_than))}% of neighbors"
 
 
-def _block(query: Path, neighbors: Sequence[Neighbor]) -> Image.Image:
-    tiles = [Tile(path, f"{rank} · {distance:.3f}") for rank, (path, distance, _) in enumerate(neighbors, 1)]
+def _block(query: Path, neighbors: Sequence[Neighbor], thumbnails: Mapping[Path, bytes]) -> Image.Image:
+    tiles = [
+        Tile(path, f"{rank} · {distance:.3f}", spare=thumbnails.get(path, b""))
+        for rank, (path, distance, _) in enumerate(neighbors, 1)
+    ]
     rows = [tiles[start : start + COLUMNS] for start in range(0, len(tiles), COLUMNS)]
     pictures = beside([contact_sheet([[Tile(query, "query", "query")]], tile=TILE), contact_sheet(rows, tile=TILE)])
     lines = [("query", "", str(query))]

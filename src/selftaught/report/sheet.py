@@ -1,5 +1,6 @@
 """Contact sheets: rows of images with frames and captions on white paper."""
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -32,6 +33,8 @@ class Tile:
     image: Path | Image.Image
     caption: str = ""
     frame: Frame = "plain"
+    spare: bytes = b""
+    """A small JPEG, shown if the image cannot be read."""
 
 
 def contact_sheet(
@@ -40,7 +43,7 @@ def contact_sheet(
     """Rows of square tiles, each image whole inside its frame, with a one-line caption beneath.
 
     A right frame is green with a check mark, a wrong one red with a cross. An image that cannot be
-    read becomes a gray tile that says so.
+    read, and has no spare, becomes a gray tile that says so.
 
     Args:
         rows: the tiles, row by row; rows may differ in length.
@@ -93,19 +96,22 @@ def _columns(rows: Sequence[Sequence[Tile]], tile: int, gap: int) -> tuple[list[
 def _framed(item: Tile, side: int) -> Image.Image:
     border = max(2, side // 32)
     square = Image.new("RGB", (side, side), FRAME_COLORS[item.frame])
-    square.paste(fit_image(item.image, side - 2 * border), (border, border))
+    square.paste(fit_image(item.image, side - 2 * border, item.spare), (border, border))
     if item.frame in MARKS:
         badge = _badge(item.frame, side // 6)
         square.paste(badge, (side - 2 * border - badge.width, 2 * border), badge)
     return square
 
 
-def fit_image(image: Path | Image.Image, side: int) -> Image.Image:
-    """The whole image, as large as the square allows, on a mat."""
+def fit_image(image: Path | Image.Image | bytes, side: int, spare: bytes = b"") -> Image.Image:
+    """The whole image, or else the spare one, as large as the square allows, on a mat."""
     try:
-        picture = open_image(image) if isinstance(image, Path) else to_rgb(image)
+        content = Image.open(io.BytesIO(image)) if isinstance(image, bytes) else image
+        picture = open_image(content) if isinstance(content, Path) else to_rgb(content)
         scale = side / max(picture.size)
     except (ImageError, OSError, ZeroDivisionError):  # a Pillow image may be empty, or not loaded yet
+        if spare:
+            return fit_image(spare, side)
         square = Image.new("RGB", (side, side), FAINT)
         ImageDraw.Draw(square).text((side / 2, side / 2), "unreadable", "white", font(side // 8), anchor="mm")
         return square
