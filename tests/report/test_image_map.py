@@ -39,10 +39,10 @@ def test_a_marked_image_is_framed_and_whole_and_another_one_pale() -> None:
     points = torch.tensor([[0.0, 0.0], [1.0, 1.0]])
     picture, drawn = draw_image_map(squares("black", "black"), points, ["#ff0000", None], cells=3, cell=30)
     assert (picture.size, drawn) == ((90, 90), 2)
-    assert picture.getpixel((0, 89)) == (255, 0, 0)  # y goes up
-    assert picture.getpixel((15, 75)) == (0, 0, 0)
-    assert all(80 < value < 180 for value in picture.getpixel((75, 15)))  # type: ignore[union-attr]
-    assert picture.getpixel((45, 45)) == (255, 255, 255)
+    assert picture.getpixel((0, 89)) == (255, 0, 0, 255)  # y goes up
+    assert picture.getpixel((15, 75)) == (0, 0, 0, 255)
+    assert all(80 < value < 180 for value in picture.getpixel((75, 15))[:3])  # type: ignore[index]
+    assert picture.getpixel((45, 45)) == (255, 255, 255, 0)
 
 
 def test_marked_images_come_before_others_where_there_is_no_room() -> None:
@@ -50,4 +50,4 @@ def test_marked_images_come_before_others_where_there_is_no_room() -> None:
     colors = [None] * 13 + ["#00ff00"]
     picture, drawn = draw_image_map(squares(*["black"] * 14), points, colors, cells=9, cell=20)
     assert drawn == 11
-    assert picture.getpixel((5 * 20, (8 - 5) * 20)) == (0, 255, 0)
+    assert picture.getpixel((5 * 20, (8 - 5) * 20)) == (0, 255, 0, 255)

@@ -57,13 +57,14 @@ def test_everything_is_escaped_wherever_it_stands(tmp_path: Path) -> None:
 
 def test_images_are_inside_the_page(tmp_path: Path) -> None:
     photo = Image.effect_noise((64, 48), 90).convert("RGB")
-    drawing = Image.new("RGBA", (300, 200), (255, 0, 0, 128))
-    sections = [Section("", "", html=picture(image, "")) for image in (photo, drawing)]
+    drawing, clear = Image.new("L", (300, 200), 127), Image.new("RGBA", (30, 20), (255, 0, 0, 128))
+    sections = [Section("", "", html=picture(image, "")) for image in (photo, drawing, clear)]
     write_page(tmp_path / "page.html", "Pictures", "", sections)
     images = Page(tmp_path / "page.html").images()
-    assert [image.format for image in images] == ["JPEG", "PNG"]
-    assert [image.size for image in images] == [(64, 48), (300, 200)]
-    assert images[1].getpixel((0, 0)) == pytest.approx((255, 127, 127), abs=1)
+    assert [image.format for image in images] == ["JPEG", "PNG", "WEBP"]
+    assert [image.size for image in images] == [(64, 48), (300, 200), (30, 20)]
+    assert images[1].getpixel((0, 0)) == (127, 127, 127)
+    assert images[2].getpixel((0, 0)) == pytest.approx((255, 0, 0, 128), abs=3)
 
 
 def test_nothing_is_loaded_or_run(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from conftest import Call
@@ -134,6 +135,11 @@ def test_without_a_library_for_maps_there_is_a_simpler_one(copy: Path, monkeypat
 
     monkeypatch.setattr(report, "neighbor_map", missing)
     assert "selftaught[explore]" in text_of(write_run_report(copy, reporter=QUIET))
+
+
+def test_the_map_says_how_many_photos_it_leaves_out(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "neighbor_map", lambda vectors, *_: np.zeros((len(vectors), 2)))
+    assert "20 do not fit between the others" in text_of(write_run_report(copy, reporter=QUIET))
 
 
 def test_the_command_makes_it_anew_and_refuses_what_is_no_finished_run(call: Call, copy: Path, tmp_path: Path) -> None:

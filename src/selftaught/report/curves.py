@@ -17,19 +17,20 @@ from selftaught.report.noise import chance, scatter
 LINE_COLORS = ("#1f4e9c", "#d9730d", "#1a7f37", "#8250df", "#bf3989", "#57606a")
 INK, FAINT = "#24292f", "#8c959f"
 COLUMNS = 3
-LEAST_POINTS, LEAST_SHARE = 5.0, 0.25
-"""The smallest range of an axis, in percentage points or as a share of the largest value: a small change should look
-small."""
+LEAST_POINTS = 5.0
+"""The smallest range of an axis of percentages, in points: a small change should look small."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One small chart: a title that says what good looks like, and the keys it shows by their names."""
+    """One small chart: a title that says what good looks like, and the keys it shows by their names.
+
+    What is no percentage has an axis that begins at 0.
+    """
 
     title: str
     names: Mapping[str, str]
     percent: bool = False
-    from_zero: bool = False
 
 
 def plot_curves(
@@ -99,7 +100,7 @@ def _panels(rows: Sequence[Mapping[str, float]]) -> list[Panel]:
         *([] if parts else [Panel("Loss", {"loss": ""})]),
         Panel("Contrastive loss", {"contrastive": ""}),
         Panel("Distillation loss", {"distillation": ""}),
-        Panel("Effective rank – should not fall to 1", {"effective_rank": ""}, from_zero=True),
+        Panel("Effective rank – should not fall to 1", {"effective_rank": ""}),
         Panel("Recall – should rise", {key: f"@{key[7:]}" for key in recalls}, percent=True),
         Panel("MAP@R, R-Precision – should rise", {"map@r": "MAP@R", "r_precision": "R-Prec."}, percent=True),
     ]
@@ -109,7 +110,7 @@ def _panels(rows: Sequence[Mapping[str, float]]) -> list[Panel]:
 def draw_panel(axes: Axes, panel: Panel, rows: Sequence[Mapping[str, float]], queries: int = 0) -> None:
     """Draw a chart. ``queries``: the number of photos that percentages are measured on, 0 if unknown."""
     scale, last = 100 if panel.percent else 1, max(row["epoch"] for row in rows)
-    ends, widest, largest = [], 0.0, 0.0
+    ends, widest, smallest = [], 0.0, 0.0
     for (key, name), color in zip(panel.names.items(), LINE_COLORS * len(panel.names), strict=False):
         points = [(row["epoch"], scale * row[key]) for row in rows if math.isfinite(row.get(key, math.nan))]
         if not points:
@@ -118,7 +119,7 @@ def draw_panel(axes: Axes, panel: Panel, rows: Sequence[Mapping[str, float]], qu
         noise = [scatter(values)] * len(values)
         if panel.percent and queries:
             noise = [max(scale * chance(value / scale, queries), noise[0]) for value in values]
-        widest, largest = max(widest, *noise), max(largest, *map(abs, values))
+        widest, smallest = max(widest, *noise), min(smallest, *values)
         low, high = ([v + side * n for v, n in zip(values, noise, strict=True)] for side in (-2, 2))
         axes.fill_between(epochs, low, high, color=color, alpha=0.12, linewidth=0, zorder=2)
         dots = "o" if len(points) <= 30 else ""
@@ -127,7 +128,7 @@ def draw_panel(axes: Axes, panel: Panel, rows: Sequence[Mapping[str, float]], qu
             axes.plot(0, values[0], "o", color=color, markerfacecolor="white", markersize=5, clip_on=False, zorder=4)
         until = f" at epoch {epochs[-1]:g}" if epochs[-1] < last else ""
         ends.append((values[-1], f"{name} {_number(values[-1], panel.percent)}{until}".strip(), color))
-    _frame(axes, panel, last, max(8 * widest, LEAST_POINTS if panel.percent else LEAST_SHARE * largest))
+    _frame(axes, panel, last, smallest, max(8 * widest, LEAST_POINTS))
     if ends:
         _label(axes, ends)
     else:
@@ -135,15 +136,17 @@ def draw_panel(axes: Axes, panel: Panel, rows: Sequence[Mapping[str, float]], qu
         axes.text(0.5, 0.5, "no finite value", transform=axes.transAxes, ha="center", va="center", color=FAINT)
 
 
-def _frame(axes: Axes, panel: Panel, last: float, least: float) -> None:
-    """Axes, grid and title; the vertical axis spans ``least`` or more."""
+def _frame(axes: Axes, panel: Panel, last: float, smallest: float, least: float) -> None:
+    """Axes, grid and title. Percentages span ``least`` or more; other axes begin at 0, unless ``smallest`` is less."""
     axes.set_title(panel.title, loc="left", fontsize=10, fontweight="bold", color=INK, pad=9)
     axes.set_xlim(0, max(1, last))
     low, high = axes.get_ylim()
-    middle = (low + high) / 2
-    low, high = min(low, middle - least / 2), max(high, middle + least / 2)
-    high = min(101, high) if panel.percent else high
-    axes.set_ylim(0 if panel.from_zero else low, high)
+    if panel.percent:
+        middle = (low + high) / 2
+        low, high = min(low, middle - least / 2), min(101, max(high, middle + least / 2))
+    else:
+        low, high = low if smallest < 0 else 0, max(0, 1.15 * high)
+    axes.set_ylim(low, high)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.set_xlabel("epoch", fontsize=8, color=FAINT)
     style_axes(axes, panel.percent)

@@ -27,7 +27,7 @@ def draw_image_map(
         cell: side of a cell in pixels.
 
     Returns:
-        The map, and how many of the images are on it.
+        The map, transparent where no image is, and how many of the images are on it.
 
     Example:
         >>> import torch
@@ -37,7 +37,7 @@ def draw_image_map(
     """
     order = sorted(range(len(points)), key=lambda i: colors[i] is None)
     places = dict(zip(order, free_cells(points[order], cells), strict=True))
-    picture = Image.new("RGB", (cells * cell, cells * cell), "white")
+    picture = Image.new("RGBA", (cells * cell, cells * cell), (255, 255, 255, 0))
     draw = ImageDraw.Draw(picture)
     for index, place in places.items():
         if place is None:

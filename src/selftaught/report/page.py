@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
@@ -103,14 +104,17 @@ def _paragraphs(text: str) -> str:
 
 
 def picture(image: Image.Image, description: str) -> str:
-    """A picture as a figure, its data inside."""
-    drawn = to_rgb(image)
-    png, jpeg = io.BytesIO(), io.BytesIO()
-    drawn.save(png, "PNG", optimize=True)
-    drawn.save(jpeg, "JPEG", quality=90, subsampling=0)
+    """A picture as a figure, its data inside; where it is transparent, the page shows through."""
     # Photographs are many times smaller as JPEG, and drawings as PNG, which also keeps them exact.
-    kind, content = min(("png", png.getvalue()), ("jpeg", jpeg.getvalue()), key=lambda choice: len(choice[1]))
-    data = base64.b64encode(content).decode()
+    options: dict[str, dict[str, Any]] = {"png": {"optimize": True}, "jpeg": {"quality": 90, "subsampling": 0}}
+    drawn = to_rgb(image)
+    if image.mode == "RGBA":
+        drawn, options = image, {"webp": {"quality": 90}}
+    contents = {kind: io.BytesIO() for kind in options}
+    for kind, content in contents.items():
+        drawn.save(content, kind, **options[kind])
+    kind = min(contents, key=lambda kind: contents[kind].tell())
+    data = base64.b64encode(contents[kind].getvalue()).decode()
     size = f'width="{drawn.width}" height="{drawn.height}"'
     return f'<figure><img src="data:image/{kind};base64,{data}" alt="{escape(description)}" {size}></figure>'
 

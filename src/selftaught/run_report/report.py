@@ -17,7 +17,6 @@ from selftaught.files import plain_path
 from selftaught.report import (
     COMPARISON_STYLE,
     EARLY,
-    FRAME_COLORS,
     GALLERY_STYLE,
     LATE,
     Find,
@@ -42,6 +41,8 @@ QUERIES, FOUND = 8, 6
 """The number of photos whose neighbors are shown, and the number of neighbors."""
 CELL, LARGEST_CELL, MAP_WIDTH = 44, 88, 1060
 """Side of a photo on the map in pixels, at least and at most, and the width that the map has on a wide screen."""
+FRAME = "#8c959f66"
+"""The color around a photo on the map: a little of it, on a light page and on a dark one."""
 SHOWN_GROUPS, SHOWN_COPIES = 8, 6
 KNOWN_COPIES = 12
 """The number of photos that are copied to learn how near copies are: fewer than in selftaught dedup, to be quick."""
@@ -53,9 +54,8 @@ STYLE = """
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); gap: 1rem;
   margin: 1.25rem 0; }
 .charts figure { margin: 0; width: 100%; }
-.map { overflow: auto; max-height: 90vh; margin: 1.25rem 0; border: 1px solid var(--line); border-radius: .5rem;
-  background: #fff; }
-.map figure { margin: 0; border: 0; max-width: none; }
+.map { overflow: auto; max-height: 90vh; margin: 1.25rem 0; border: 1px solid var(--line); border-radius: .5rem; }
+.map figure { margin: 0; border: 0; max-width: none; background: none; }
 .map img { max-width: none; }
 .map:focus-visible { outline: 3px solid #2f81f7; }
 .commands { margin: 1.25rem 0; }
@@ -64,7 +64,7 @@ STYLE = """
 pre { margin: 0; padding: .75rem 1rem; overflow-x: auto; background: var(--band); border: 1px solid var(--line);
   border-radius: .375rem; font: .875rem/1.5 ui-monospace, SFMono-Regular, Menlo, monospace; }
 @media (prefers-color-scheme: dark) {
-  .charts figure { background: #0f1318; }
+  .charts figure { background: #141414; }
   .charts img { filter: invert(.92) hue-rotate(180deg); }
 }
 @media (max-width: 40rem) { .facts { grid-template-columns: 1fr; gap: 0; } .facts dd { margin-bottom: .75rem; }
@@ -173,7 +173,7 @@ def _map(looks: Looks, reporter: Reporter) -> Section:
     cells = max(8, round(1.4 * len(looks) ** 0.5))
     cell = max(CELL, min(LARGEST_CELL, MAP_WIDTH // cells))
     thumbnails = [_square(path, cell) for path in looks.images.paths()]
-    frames = [FRAME_COLORS["plain"]] * len(looks)
+    frames = [FRAME] * len(looks)
     drawing, drawn = draw_image_map(thumbnails, torch.from_numpy(points), frames, cells=cells, cell=cell)
     rest = len(looks) - drawn
     hidden = f" {rest:,} {'does' if rest == 1 else 'do'} not fit between the others." if rest else ""
