@@ -183,7 +183,9 @@ def test_the_verdict_names_what_the_backbone_gives_without_training(run: Path, t
     card = (tmp_path / "model" / "README.md").read_text("utf-8")
     assert "Without any training: 43.2% (plain backbone)." in card
     assert "43.2% before, 50.0% after" in card, "of the finished model, not of the last epoch"
+    assert "| | without training: plain backbone | after training |" in card
     assert "| recall@1 | 43.2% | 50.0% |" in card
+    assert "effective rank" not in card, "which is that of other networks than these two"
     rows = {"plain backbone": {"recall@1": 0.6}, "half-whitened": {"recall@1": 0.4}, "trained": {"recall@1": 0.5}}
     (tmp_path / "run" / "models.json").write_text(json.dumps({"floor": "half-whitened", "models": rows}))
     Embedder.load(tmp_path / "run", "cpu").save(tmp_path / "worse")

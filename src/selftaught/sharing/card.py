@@ -87,7 +87,8 @@ def _table(history: dict[str, Any]) -> str:
         return ""
     rows = [f"| {name.replace('_', ' ')} | {_value(name, before)} | {_value(name, after)} |" for name in names]
     where = f"Scores are on `{history['measured_on']}`.\n\n" if "measured_on" in history else ""
-    return where + "\n".join(["| | before training | after |", "|---|---|---|", *rows])
+    start = f"without training: {history['floor']}" if "floor" in history else "before training"
+    return where + "\n".join([f"| | {start} | after training |", "|---|---|---|", *rows])
 
 
 def _value(name: str, row: dict[str, float]) -> str:

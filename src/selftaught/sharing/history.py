@@ -24,14 +24,17 @@ def read_history(run: Path) -> dict[str, Any]:
     measured = (
         {name: _numbers(row) for name, row in named.items() if isinstance(row, dict)} if isinstance(named, dict) else {}
     )
-    both = models.get("floor") in measured and "trained" in measured
+    floor = models.get("floor") if models.get("floor") in measured and "trained" in measured else None
+    before, after = _numbers(read_json(run / "start.json") or {}), _numbers(rows[-1]) if rows else {}
+    if floor and rows:  # a finished model differs from the network of its last epoch: it was measured itself
+        before, after = measured[floor], measured["trained"]
     history: dict[str, Any] = {
         "images": [Path(str(record[name])).name for name in ("images", "labeled", "unlabeled") if record.get(name)],
         "measured_on": Path(str(record["eval"])).name if record.get("eval") else None,
         "epochs": len(rows),
-        # A finished model differs from the network of its last epoch: where it was measured itself, that counts.
-        "before": _numbers(read_json(run / "start.json") or {}) | (measured[models["floor"]] if both else {}),
-        "after": _numbers(rows[-1]) | (measured["trained"] if both else {}) if rows else {},
+        "floor": floor,
+        "before": before,
+        "after": after,
         "without_training": {n: row["recall@1"] for n, row in measured.items() if n != "trained" and "recall@1" in row},
     }
     return {name: value for name, value in history.items() if value}
