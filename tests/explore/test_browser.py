@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from several import PATIENCE
 
 from conftest import draw_photos
 from selftaught import Embedder
@@ -39,6 +38,7 @@ FLAGS = (
     "disable-component-update disable-sync window-size=1100,750"
 )
 MANY = 100_000
+PATIENCE = 60.0
 DROP = """
 const bytes = Uint8Array.from(atob(arguments[0]), (c) => c.charCodeAt(0));
 const data = new DataTransfer();
@@ -195,6 +195,13 @@ def test_a_dropped_photo_shows_its_neighbors_and_what_is_none_says_so(
     page.wait(lambda: page.all("#panel .tiles button"))
     assert page.find("#panel h2").text == "mine.jpg"
     assert page.find("#panel .tiles button").get_attribute("title") == exhibit.names[7]
+    before, after = page.all("#versions button")
+    nearest = "return [...document.querySelectorAll('#panel .tiles button')].map((tile) => tile.textContent)"
+    found = page.driver.execute_script(nearest)
+    before.click()
+    page.wait(lambda: (other := page.driver.execute_script(nearest)) != found and len(other) == len(found))
+    after.click()
+    page.wait(lambda: page.driver.execute_script(nearest) == found)
     page.find("#panel .tiles button").click()
     assert page.wait_for_photo() == "7"
     page.driver.back()

@@ -1,6 +1,6 @@
 // The page: what is asked of the server, the controls, the keys.
 
-import { map, draw, fit, goTo, middlePhoto, pan, ratio, resize, visiblePhotos, zoom } from "./map.js";
+import { map, draw, fit, goTo, isVisible, middlePhoto, pan, ratio, resize, visiblePhotos, zoom } from "./map.js";
 import { colorBy } from "./colors.js";
 import { close, follow, openPhoto, searchBy, select, shelf } from "./panel.js";
 import { $, ask, make, say } from "./parts.js";
@@ -29,7 +29,7 @@ async function setVersion(version) {
   $("versions").querySelectorAll("button").forEach((button, n) => button.setAttribute("aria-pressed", n === version));
   if (!places[version]) await loadMap(version);
   if (shelf.version !== version) return;  // another one was chosen meanwhile
-  moveTo(places[version]);
+  moveTo(places[version], keepInView);
   await recolor();
   if (location.hash) await follow();
 }
@@ -45,16 +45,20 @@ function offerVersions(names) {
   slider.oninput = () => { word.textContent = names[slider.value]; setVersion(Number(slider.value)); };
   $("versions").append(slider, word);
 }
-function moveTo(target) {
+function keepInView() {
+  const photo = map.current >= 0 ? map.current : map.near[0] ?? -1;
+  if (photo >= 0 && !isVisible(photo)) goTo(photo);
+}
+function moveTo(target, then = () => {}) {
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches || target.length > 100000;
-  if (map.shown.length !== target.length || calm) { map.shown = target.slice(); draw(); return; }
+  if (map.shown.length !== target.length || calm) { map.shown = target.slice(); draw(); then(); return; }
   const from = map.shown.slice(), began = performance.now();
   const step = () => {
     if (target !== places[shelf.version]) return;  // another map has come
     const time = Math.min(1, (performance.now() - began) / 500), part = time * time * (3 - 2 * time);
     for (let i = 0; i < from.length; i++) map.shown[i] = from[i] + part * (target[i] - from[i]);
     draw();
-    if (time < 1) requestAnimationFrame(step);
+    if (time < 1) requestAnimationFrame(step); else then();
   };
   step();
 }

@@ -10,6 +10,7 @@ export const shelf = { names: [], version: 0, selected: null, report: () => {} }
 
 // The address says what is open, so that the back button goes back. A selection or a search lasts as long as the page.
 const views = [];
+let turn = 0;  // an answer that comes after the next thing was opened is not shown
 export function openPhoto(photo) { go("#photo=" + photo); }
 export function close() { go(""); }
 function open(view) { go("#view=" + (views.push(view) - 1)); }
@@ -20,8 +21,8 @@ function go(hash) {
 window.addEventListener("popstate", () => follow());
 
 export async function follow() {
-  const view = /^#view=(\d{1,9})$/.exec(location.hash);
-  if (view && views[view[1]]) { views[view[1]](); return; }
+  const mine = ++turn, view = /^#view=(\d{1,9})$/.exec(location.hash);
+  if (view && views[view[1]]) { await views[view[1]](); return; }
   const found = /^#photo=(\d{1,9})$/.exec(location.hash), photo = found ? Number(found[1]) : -1;
   show(photo);
   if (photo < 0 || photo >= shelf.names.length) { panel.hidden = true; show(-1); resize(); return; }
@@ -31,7 +32,7 @@ export async function follow() {
   panel.append(make("p", legend.describe(photo)), make("h3", "Nearest photos, and how close among all neighbors"));
   try {
     const near = await (await ask(`api/neighbors/${shelf.version}/${photo}?k=24`)).json();
-    if (map.current !== photo) return;
+    if (mine !== turn) return;
     panel.append(tiles(near));
     show(photo, near.map((one) => one.photo));
     panel.dataset.photo = photo;
@@ -96,16 +97,25 @@ function saveTable(photos) {
 export async function searchBy(file) {
   if (!file) return;
   say("Searching …");
+  const answers = {};  // each model has its own
+  const near = () => answers[shelf.version] ??= askFor(file, shelf.version);
   try {
-    const near = await (await ask(`api/search/${shelf.version}?k=24`, { method: "POST", body: file })).json();
+    const [first] = await near();
     open(() => showSearch(file, near));
-    if (near.length) goTo(near[0].photo);
+    if (first) goTo(first.photo);
   } catch (error) { say(error.message); }
 }
-function showSearch(file, near) {
+async function askFor(file, version) {
+  return (await ask(`api/search/${version}?k=24`, { method: "POST", body: file })).json();
+}
+async function showSearch(file, near) {
+  const mine = turn;
+  let list = [], said = "Photos nearest to yours";
+  try { list = await near(); } catch (error) { said = error.message; }
+  if (mine !== turn) return;
   title(file.name || "Your photo");
   const image = make("img", "", { className: "large", alt: "Your photo", src: URL.createObjectURL(file) });
   image.onload = () => URL.revokeObjectURL(image.src);
-  panel.append(image, make("h3", "Photos nearest to yours"), tiles(near));
-  show(-1, near.map((one) => one.photo));
+  panel.append(image, make("h3", said), tiles(list));
+  show(-1, list.map((one) => one.photo));
 }
