@@ -75,7 +75,7 @@ def name_floor(pooling: Pooling, whitened: bool) -> str:
     """The name of an untrained model in the files and the words of a run."""
     if pooling == "avg":
         return "half-whitened" if whitened else "plain backbone"
-    return f"{'half-whitened' if whitened else 'plain'}, {pooling}"
+    return f"{'half-whitened' if whitened else 'plain'}, {'generalized mean' if pooling == 'gem' else pooling}"
 
 
 def most_measured(device: torch.device) -> int:
