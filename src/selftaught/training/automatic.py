@@ -28,8 +28,8 @@ RATE, FULL_RATE_FROM, LEAST_SHARE = 1e-4, 400, 0.3
 """The learning rate of a pretrained backbone: the full one from this many steps on, in shorter runs in proportion to
 their steps, down to a share of it. At the full rate, a few steps did harm that further steps would have to mend."""
 GENERALIZED = "tf_efficientnet_lite"
-"""The networks whose maps are pooled by the generalized mean, which was better on all collections that were tried. With
-a ResNet50, the authors' average plus maximum was (docs/best.md)."""
+"""The networks whose maps are pooled by the generalized mean, which found as much or more on all collections that were
+tried. With a ResNet50, the authors' average plus maximum was the safer one (docs/best.md)."""
 LEAST_MOMENTUM = 0.998
 """In a short run this keeps the teacher near its start, as in the runs that were tried."""
 MEMORY_SHARE, COMPILED, FEWEST_ROWS = 0.45, 0.5, 4
