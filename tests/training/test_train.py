@@ -91,6 +91,14 @@ def test_learning_moves_the_weights_and_zero_epochs_do_not(photos: Path, run: Pa
     assert all(not torch.equal(start[name], end[name]) for name in start if name.endswith("weight"))
 
 
+def test_frozen_batch_norm_stays_as_it_was_in_training_while_the_rest_learns(photos: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = TINY | {"freeze_batch_norm": True, "quiet": True}
+    start, end = (train(photos, out=tmp_path / str(n), epochs=n, **options).network.encoder for n in (0, 1))
+    learned = {name for name, tensor in start.state_dict().items() if not torch.equal(tensor, end.state_dict()[name])}
+    convolutions = {f"{name}.weight" for name, part in end.named_modules() if isinstance(part, nn.Conv2d)}
+    assert learned == convolutions, "no scale, shift or statistics of batch norm"
+
+
 def test_an_interrupted_run_goes_on_where_it_stopped(
     photos: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
