@@ -67,8 +67,10 @@ class Settings:
     """Learning rate of the backbone, at the start; "auto" is 0.0001, less in runs of few steps."""
     head_lr: Positive = 1e-4
     """Learning rate of the heads, at the start."""
+    optimizer: Literal["adamp", "sgd"] = "adamp"
+    """AdamP, or plain gradient steps with momentum 0.9, which need rates some hundred times as large."""
     weight_decay: Annotated[float, Within(0)] = 1e-2
-    """Decoupled weight decay of the optimizer, AdamP."""
+    """Weight decay; with AdamP decoupled from the gradient, with "sgd" a part of it."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """Whether learning rates fall to 0 from epoch to epoch, in half a cosine, or stay as they are."""
     pooling: Literal["avg", "avg+max", "gem"] | None = "avg+max"
