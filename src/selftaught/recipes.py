@@ -85,6 +85,8 @@ class Settings:
     """The same in pixels; "auto" follows use_scale."""
     supervised_epochs: Count = 30
     """Epochs of the supervised stage, in semi-supervised training."""
+    supervised_lr: Annotated[float | None, Within(0, open=True)] = None
+    """Learning rate of the supervised stage, for backbone and heads; "auto": lr and head_lr hold for both stages."""
     freeze_batch_norm: bool | None = None
     """Leave statistics, scale and shift of batch norm as they are; "auto" does so where weights are pretrained."""
     crop_scale: tuple[float, float] = (0.16, 1.0)
