@@ -67,8 +67,10 @@ class Settings:
     """Learning rate of the backbone, at the start; "auto" is 0.0001, less in runs of few steps."""
     head_lr: Positive = 1e-4
     """Learning rate of the heads, at the start."""
+    optimizer: Literal["adamp", "sgd"] = "adamp"
+    """AdamP, or plain gradient steps with momentum 0.9, which need rates some hundred times as large."""
     weight_decay: Annotated[float, Within(0)] = 1e-2
-    """Decoupled weight decay of the optimizer, AdamP."""
+    """Weight decay; with AdamP decoupled from the gradient, with "sgd" a part of it."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """Whether learning rates fall to 0 from epoch to epoch, in half a cosine, or stay as they are."""
     pooling: Literal["avg", "avg+max", "gem"] | None = "avg+max"
@@ -83,6 +85,8 @@ class Settings:
     """The same in pixels; "auto" follows use_scale."""
     supervised_epochs: Count = 30
     """Epochs of the supervised stage, in semi-supervised training."""
+    supervised_lr: Annotated[float | None, Within(0, open=True)] = None
+    """Learning rate of the supervised stage, for backbone and heads; "auto": lr and head_lr hold for both stages."""
     freeze_batch_norm: bool | None = None
     """Leave statistics, scale and shift of batch norm as they are; "auto" does so where weights are pretrained."""
     crop_scale: tuple[float, float] = (0.16, 1.0)

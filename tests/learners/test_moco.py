@@ -4,7 +4,7 @@ from small_learner import BATCH, IMAGES, batch, small_learner, step
 from torch.nn import functional as F
 
 from selftaught.errors import UsageError
-from selftaught.learners.moco import TEMPERATURE, info_nce
+from selftaught.learners.moco import info_nce
 from selftaught.learners.queue import Queue
 from selftaught.networks.model import mlp_head
 
@@ -34,18 +34,19 @@ def test_queue_shorter_than_a_batch_is_refused_in_one_sentence() -> None:
         Queue(length=2, dim=1).put(torch.zeros(3, 1))
 
 
+@pytest.mark.parametrize("temperature", [0.07, 0.2])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_info_nce_against_a_loop(dtype: torch.dtype) -> None:
+def test_info_nce_against_a_loop(dtype: torch.dtype, temperature: float) -> None:
     torch.manual_seed(0)
     queries, keys, queue = (F.normalize(torch.randn(n, 8, dtype=torch.float64)).to(dtype) for n in (5, 5, 9))
     total = 0.0
     for query, key in zip(queries.double(), keys.double(), strict=True):
-        others = sum(float((query @ row / TEMPERATURE).exp()) for row in queue.double())
-        own = float((query @ key / TEMPERATURE).exp())
+        others = sum(float((query @ row / temperature).exp()) for row in queue.double())
+        own = float((query @ key / temperature).exp())
         total -= float(torch.tensor(own / (own + others)).log())
     negatives = queries.double() @ queue.double().T
     tolerance = 1e-4 if dtype == torch.float64 else 1e-2
-    assert float(info_nce(queries, keys, negatives)) == pytest.approx(total / 5, rel=tolerance)
+    assert float(info_nce(queries, keys, negatives, temperature)) == pytest.approx(total / 5, rel=tolerance)
 
 
 def test_keys_join_the_queue_after_the_loss_and_are_the_negatives_of_the_next_step() -> None:
@@ -57,7 +58,7 @@ def test_keys_join_the_queue_after_the_loss_and_are_the_negatives_of_the_next_st
     moco.eval()
     before = moco.queue.rows.clone()
     queries, own = moco.network(images[:BATCH])["f"], moco.target(images[BATCH:])
-    expected = info_nce(queries, own, queries @ before[:BATCH].T)
+    expected = info_nce(queries, own, queries @ before[:BATCH].T, temperature=0.07)
     torch.testing.assert_close(moco(*batch(seed=2))["loss"], expected)
     assert torch.equal(moco.queue.rows, before), "backward still needs the queue"
     assert keys.shape == before[:BATCH].shape

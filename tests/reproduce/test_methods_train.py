@@ -10,7 +10,8 @@ from selftaught.reproduce.tables import TABLES, find_rows
 from selftaught.training import train
 
 QUICK_TABLES = {name: quick_table(table) for name, table in TABLES.items()}
-ALIKE = {"dim", "neighbors", "sigma", "backbone", "freeze_batch_norm", "crop_scale", "crop_shape"}
+ALIKE = {"dim", "neighbors", "sigma", "backbone", "freeze_batch_norm", "crop_scale", "crop_shape", "color", "pooling"}
+ALIKE |= {"lr", "head_lr", "weight_decay", "schedule", "temperature", "batch_size"}
 """Settings that take a row along no other path."""
 QUICK = Quick(products=16, photos=4, epochs=1)
 

@@ -22,12 +22,12 @@ METHODS = [method for method in KNOWN if method not in ("stml", "slade")]
 OPTIONS: dict[str, Any] = TINY | {"epochs": 2, "quiet": True}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "optimizer"), [*((method, "adamp") for method in METHODS), ("isif", "sgd")])
 def test_method_resumes_after_an_epoch_to_the_same_result(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, optimizer: str
 ) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    options = OPTIONS | ({"queue": 16} if has_setting(method, "queue") else {})
+    options = OPTIONS | {"optimizer": optimizer} | ({"queue": 16} if has_setting(method, "queue") else {})
     options |= {"backbone": "small_abe", "dim": 16} if KNOWN[method].ensemble else {}
     model = train(photos, out=whole, method=method, eval=photos, **options)
     finish = loop_module.Loop._finish_epoch

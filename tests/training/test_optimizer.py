@@ -8,7 +8,9 @@ import pytest
 import torch
 from timm.optim import adamp as timm_adamp
 from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
 
+from selftaught.training.checkpoint import restore_optimizer
 from selftaught.training.optimizer import AdamP
 
 SETTINGS: dict[str, Any] = {"betas": (0.9, 0.999), "weight_decay": 1e-2, "nesterov": True}
@@ -321,3 +323,25 @@ def test_on_a_gpu_it_never_waits_and_agrees() -> None:
         optimizer.step()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def test_the_state_of_another_optimizer_or_of_other_parameters_is_refused() -> None:
+    def stepped(kind: type, size: int) -> Optimizer:
+        weight = torch.nn.Parameter(torch.ones(size))
+        weight.grad = torch.ones(size)
+        optimizer = SGD([weight], lr=0.1, momentum=0.9) if kind is SGD else AdamP([weight], lr=0.1)
+        optimizer.step()
+        return optimizer
+
+    for kind, other in ((SGD, AdamP), (AdamP, SGD)):
+        own = stepped(kind, 2)
+        restore_optimizer(own, stepped(kind, 2).state_dict())
+        with pytest.raises(ValueError, match="other parameters"):
+            restore_optimizer(own, stepped(kind, 3).state_dict())
+        with pytest.raises(KeyError):
+            restore_optimizer(own, stepped(other, 2).state_dict())
+        for missing in dict(stepped(kind, 2).state_dict()["state"][0]):
+            damaged = stepped(kind, 2).state_dict()
+            del damaged["state"][0][missing]
+            with pytest.raises(ValueError, match="other parameters"):
+                restore_optimizer(own, damaged)

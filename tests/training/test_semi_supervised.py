@@ -122,6 +122,12 @@ def test_labels_are_not_looked_at_in_the_second_stage(halves: tuple[Path, Path],
     assert "classes" not in second.parts["learner"]
 
 
+def test_the_first_stage_can_have_a_rate_of_its_own(halves: tuple[Path, Path], tmp_path: Path) -> None:
+    one = SEMI | {"supervised_epochs": 1, "epochs": 1, "lr": 1e-5, "head_lr": 1e-5}
+    train(labeled=halves[0], unlabeled=halves[1], out=tmp_path / "run", supervised_lr=1e-3, **one)
+    assert [row["lr"] for folder in ("run/supervised", "run") for row in rows(tmp_path / folder)] == [1e-3, 1e-5]
+
+
 def test_every_image_is_decoded_once_and_every_folder_walked_once(
     halves: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

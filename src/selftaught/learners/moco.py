@@ -1,5 +1,7 @@
 """MoCo: tell the other view of an image from a queue of other images (He et al., CVPR 2020)."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -8,12 +10,20 @@ from selftaught.learners.queue import QueueSettings, make_queue
 from selftaught.learners.target import Target
 from selftaught.method import in_full_precision, random_batches
 from selftaught.networks import EmbeddingNetwork, Encoder, mlp_head
+from selftaught.recipes import Positive
 
-TEMPERATURE = 0.07
+
+@dataclass(frozen=True)
+class MoCoSettings(QueueSettings):
+    """The settings of MoCo."""
+
+    temperature: Positive = 0.07
+    """What similarities are divided by: 0.07 in the first version of MoCo and in the comparison of STML's authors, 0.2
+    in the second."""
 
 
 @in_full_precision
-def info_nce(queries: Tensor, keys: Tensor, negatives: Tensor) -> Tensor:
+def info_nce(queries: Tensor, keys: Tensor, negatives: Tensor, temperature: float) -> Tensor:
     """Cross-entropy of picking a query's own key among all others.
 
     Args:
@@ -24,11 +34,11 @@ def info_nce(queries: Tensor, keys: Tensor, negatives: Tensor) -> Tensor:
     Example:
         >>> import torch
         >>> q = torch.eye(2)
-        >>> bool(info_nce(q, q, torch.zeros(2, 5)) < info_nce(q, q, torch.ones(2, 5)))
-        True
+        >>> info_nce(q, q, torch.zeros(2, 1), temperature=1.0)
+        tensor(0.3133)
     """
     own = (queries * keys).sum(1, keepdim=True)
-    scores = torch.cat([own, negatives], dim=1) / TEMPERATURE
+    scores = torch.cat([own, negatives], dim=1) / temperature
     return (scores.logsumexp(1) - scores[:, 0]).mean()
 
 
@@ -40,14 +50,14 @@ class MoCo(Learner):
     paper's 9600 keys on CUB and Cars.
     """
 
-    settings_class = QueueSettings
+    settings_class = MoCoSettings
     head = "mlp"
 
-    def __init__(self, encoder: Encoder, settings: QueueSettings, images: int) -> None:
+    def __init__(self, encoder: Encoder, settings: MoCoSettings, images: int) -> None:
         super().__init__(encoder, settings, images)
         self.network = EmbeddingNetwork(encoder, {"f": mlp_head(encoder.features, settings.dim)}, normalize=True)
         self.target = Target(self.network, settings.momentum)
-        self.queue = make_queue(settings)
+        self.queue, self.temperature = make_queue(settings), settings.temperature
         self._keys: Tensor | None = None
 
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
@@ -61,7 +71,7 @@ class MoCo(Learner):
         queries, self._keys = embeddings["queries"], embeddings["keys"]
         with torch.autocast(ids.device.type, enabled=False):
             negatives = self.queue.similarities(queries)
-        return {"loss": info_nce(queries, self._keys, negatives)}
+        return {"loss": info_nce(queries, self._keys, negatives, self.temperature)}
 
     def after_step(self) -> None:
         # Not in loss(): backward needs the unchanged queue.

@@ -11,6 +11,39 @@ from selftaught.reproduce.table import FOLDER, Row, Table, Uses
 
 VIEWS_OF_ISIF = {"crop_scale": ((227 / 256) ** 2,) * 2, "crop_shape": "image"}
 """Crops of 227×227 from the image squashed to 256×256, as in the released training of ISIF."""
+VIEWS_OF_MOCO = {"crop_scale": (0.2, 1.0), "color": 1.0}
+"""Those of MoCo v2, which MSF's authors use too, without blur."""
+
+
+def _rates(lr: float, head_lr: float | None = None, **others: Any) -> dict[str, Any]:
+    return {"lr": lr, "head_lr": head_lr or lr, "pooling": "avg", **others}
+
+
+def _sgd(lr: float, weight_decay: float, **others: Any) -> dict[str, Any]:
+    return _rates(lr, optimizer="sgd", weight_decay=weight_decay, **others)
+
+
+_LARGE_CROPS = {"crop_scale": ((224 / 256) ** 2,) * 2, "crop_shape": "image"}
+_ANY_CROPS = {"crop_scale": (0.08, 1.0)}
+
+PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
+    "moco": ("MoCo v2, as published", VIEWS_OF_MOCO | _sgd(0.015, 1e-4, temperature=0.2)),
+    "byol": ("BYOL, as MSF's authors train it", VIEWS_OF_MOCO | _sgd(0.025, 1e-4, momentum=0.99)),
+    "msf": ("MSF, as published", VIEWS_OF_MOCO | _sgd(0.025, 1e-4, momentum=0.99)),
+    "nce": ("NCE, with the views of ISIF's authors", VIEWS_OF_ISIF),
+    "exemplar": ("Examplar, with the views of ISIF's authors", VIEWS_OF_ISIF),
+    "isif": ("ISIF, as published", VIEWS_OF_ISIF | _sgd(0.001, 5e-4, batch_size=64, neighbors=4)),
+    "mom": ("MOM, as published", _ANY_CROPS | _sgd(0.001, 5e-4)),
+    "deepcluster": ("DeepCluster, as published", _ANY_CROPS | _sgd(0.05, 1e-5, schedule="constant")),
+    "udml-ss": ("UDML-SS, as published", _rates(1e-5, schedule="constant", batch_size=80, neighbors=5)),
+    "hyperbolic": (
+        "Hyperbolic, with the rates of UHML's authors",
+        _rates(1e-5, schedule="constant", batch_size=128, neighbors=8),
+    ),
+    "abier": ("ABIER, as published", _LARGE_CROPS | _rates(1e-5, 1e-4, batch_size=30, neighbors=5)),
+}
+"""What the authors' own training has otherwise, as far as settings can say it (docs/methods.md); by method, with the
+row's label. Rates for 256 images are halved, as batches are."""
 
 
 def _own(name: str, label: str, group: str, settings: dict[str, Any], uses: Uses = "train") -> Row:
@@ -23,10 +56,19 @@ def _compared(labeled: bool, group: str) -> list[Row]:
     return [_own(name, method.title, group, {"method": name}) for name, method in others if method.labeled == labeled]
 
 
+def _published(labeled: bool, group: str) -> list[Row]:
+    """A row for each method whose authors train otherwise."""
+    return [
+        _own(f"{name}-published", label, group, {"method": name, **settings})
+        for name, (label, settings) in PUBLISHED.items()
+        if learners.METHODS[name].labeled == labeled
+    ]
+
+
 _SUPERVISED = {"method": "multi-similarity", "both_heads": True}
 """The first stage of semi-supervised training alone."""
 _HALF = "With the labels of half of the classes"
-_PUBLISHED = "Without labels, with the views of ISIF's authors"
+_PUBLISHED = "Without labels, as published"
 
 METHODS = Table(
     "methods",
@@ -41,12 +83,11 @@ METHODS = Table(
         _own("stml-paper", "STML, as the text has it", "Without labels", {"recipe": "paper"}),
         *(_own(name, f"STML {label}", "Without labels", changes) for name, (label, changes, _) in REMOVALS.items()),
         *_compared(labeled=False, group="Without labels"),
-        _own("nce-published", "NCE, as published", _PUBLISHED, {"method": "nce", **VIEWS_OF_ISIF}),
-        _own("exemplar-published", "Examplar, as published", _PUBLISHED, {"method": "exemplar", **VIEWS_OF_ISIF}),
-        _own("isif-published", "ISIF, as published", _PUBLISHED, {"method": "isif", **VIEWS_OF_ISIF}),
+        *_published(labeled=False, group=_PUBLISHED),
         _own("isif-neighbors", "ISIF, as published for CUB", _PUBLISHED,
-             {"method": "isif", "partner": "neighbor", **VIEWS_OF_ISIF}),
+             {"method": "isif", "partner": "neighbor", **PUBLISHED["isif"][1]}),
         *_compared(labeled=True, group="With all labels"),
+        *_published(labeled=True, group="With all labels"),
         _own("ms-half", "Multi-Similarity, half", _HALF, _SUPERVISED, "labeled"),
         _own("semi-stml", "STML after Multi-Similarity", _HALF, {"recipe": "semi"}, "both"),
         _own("semi-slade", "SLADE after Multi-Similarity", _HALF, {"method": "slade", "recipe": "semi"}, "both"),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 
 from selftaught.console import Interrupts, Reporter
 from selftaught.data import CachedReader, DecodedCache, FileReader, ImageFolder, ImageReader
@@ -225,10 +225,12 @@ def _used_at(backbone: Backbone, chosen: Settings) -> Backbone:
         raise UsageError(f"use_size {size}: {error}") from None
 
 
-def make_optimizer(learner: Learner, settings: Settings) -> AdamP:
+def make_optimizer(learner: Learner, settings: Settings) -> Optimizer:
     assert settings.lr is not None
     groups = parameter_groups(learner.network, settings.lr, settings.head_lr)
     groups += learner.extra_groups(settings.head_lr)
+    if settings.optimizer == "sgd":
+        return SGD(groups, momentum=0.9, weight_decay=settings.weight_decay)
     return AdamP(groups, betas=(0.9, 0.999), weight_decay=settings.weight_decay, nesterov=True)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 
 from selftaught.errors import SelftaughtError, is_out_of_memory, printable
 from selftaught.files import open_regular, write_atomically
@@ -153,9 +153,10 @@ def restore_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
         if any(type(other[name]) is not type(own[name]) or other[name] != own[name] for name in own if name != "lr"):
             raise ValueError("other options")
     shapes = [tuple(p.shape) for group in optimizer.param_groups for p in group["params"]]
+    names = {"momentum_buffer"} if isinstance(optimizer, SGD) else {"step", *AVERAGES}
     for number, state in saved["state"].items():
-        tensors = [state[name] for name in AVERAGES]
-        if not isinstance(state["step"], int) or any(tuple(t.shape) != shapes[number] for t in tensors):
+        right = [type(x) is int if name == "step" else tuple(x.shape) == shapes[number] for name, x in state.items()]
+        if state.keys() != names or not all(right):
             raise ValueError("averages of other parameters")
     optimizer.load_state_dict(dict(saved))
 

@@ -39,8 +39,11 @@ def plan_stages(run: Path, record: RunRecord, images: RunImages, write: bool) ->
     if (folder / SETTINGS).exists():
         own = read_record(folder)
     else:
-        epochs = record.requested.supervised_epochs
-        supervised = settings_for(record.requested, "multi-similarity", both_heads=True, epochs=epochs, snapshots=0)
+        epochs, rate = record.requested.supervised_epochs, record.requested.supervised_lr
+        rates = {} if rate is None else {"lr": rate, "head_lr": rate}
+        supervised = settings_for(
+            record.requested, "multi-similarity", both_heads=True, epochs=epochs, snapshots=0, **rates
+        )
         own = replace(record, images=record.labeled, labeled=None, unlabeled=None, requested=supervised)
         if write:
             make_folder(folder)
