@@ -300,6 +300,6 @@ def test_images_in_memory_have_the_same_views_on_a_gpu(embedder: Embedder) -> No
     here, there = (
         Embedder(copy.deepcopy(embedder.network).to(device), embedder.description) for device in ("cpu", "cuda")
     )
-    views = [torch.cat([batch.cpu() for batch in one.encoding._see(images, 10)]) for one in (here, there)]
+    views = [torch.cat([batch.images.cpu() for batch in one.encoding._see(images, 10)]) for one in (here, there)]
     assert torch.equal(*views)
     torch.testing.assert_close(there.encode(images), here.encode(images), rtol=1e-2, atol=1e-2)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftaught.console import Reporter
-from selftaught.data import Advance
+from selftaught.data import Advance, Batch
 from selftaught.devices import choose_device
 from selftaught.encoding import BATCH_SIZE, SCALES, Encoding, Failures, ImageLike
 from selftaught.errors import ImageError, SelftaughtError, UsageError, is_out_of_memory
@@ -144,7 +145,7 @@ class Embedder:
             raise UsageError(f"the network takes images of {seen.size} pixels only, so it has one scale")
         try:
             side = other.sides[-1]
-            other.encoding.embed(torch.zeros(1, 3, side, side, dtype=torch.uint8))
+            deque(other.encoding.embed([Batch(torch.zeros(1, 1, 3, side, side, dtype=torch.uint8), [0], [])]))
         except (RuntimeError, ValueError, AssertionError) as error:
             if is_out_of_memory(error):
                 raise

@@ -14,7 +14,7 @@ from selftaught.data import (
     Skipped,
     View,
     ViewRequest,
-    embed_files,
+    embed_batches,
     in_batches,
     stack_embeddings,
     view_seed,
@@ -170,11 +170,10 @@ class Evaluation:
             compiled = self.compiled and view == "squash" and not exact
             stance = nullcontext() if compiled else torch.compiler.set_stance("force_eager")
             with stance, nullcontext() if exact else self.fabric.autocast():
-                batches = embed_files(
+                batches = embed_batches(
                     network or self.learner.network,
-                    self.reader,
-                    in_batches(self._requests(images, own, view), self.batch_size),
-                    device=self.fabric.device,
+                    self.reader.read(in_batches(self._requests(images, own, view), self.batch_size)),
+                    self.fabric.device,
                     fill_to=self.batch_size if compiled else 0,
                 )
                 heads, failures = stack_embeddings(batches, len(own), advance)
