@@ -32,7 +32,6 @@ from selftaught.training.images import RunImages
 from selftaught.vector_log import LoggedBatch, VectorLog
 
 HEADS: dict[str, Any] = TINY | {"train": "heads", "quiet": True}
-CPU = torch.device("cpu")
 
 
 class CountingSource(ImageReader):
@@ -81,7 +80,7 @@ def reader_of(
     interrupts = Interrupts()
     source = CountingSource(encoder, interrupts, stop_after)
     reader = FeatureReader(
-        source, encoder, run, RunImages(images, None, images), 0, CPU, Reporter(quiet=True), interrupts
+        source, encoder, run, RunImages(images, None, images), 0, torch.device("cpu"), Reporter(quiet=True), interrupts
     )
     return reader, source
 
