@@ -11,7 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from selftaught import Embedder
+from conftest import TINY
+from selftaught import Embedder, train
 from selftaught.encoding import Encoding
 from selftaught.errors import ImageError, SelftaughtError, UsageError
 from selftaught.networks import choose_exponent, whitened_layer
@@ -220,6 +221,14 @@ def test_a_saved_model_is_the_same_model(embedder: Embedder, photos: Path, tmp_p
     embedder.save(tmp_path / "copy")
     image = next(photos.rglob("*.jpg"))
     assert torch.equal(Embedder.load(tmp_path / "copy", "cpu").encode([image]), embedder.encode([image]))
+
+
+def test_an_unfinished_run_pools_as_it_learns(photos: Path, tmp_path: Path) -> None:
+    model = train(photos, out=tmp_path, pooling="gem", deliver="f", epochs=1, quiet=True, **TINY)
+    (tmp_path / "model.json").unlink()
+    unfinished, paths = Embedder.load(tmp_path, "cpu"), sorted(photos.rglob("*.jpg"))[:4]
+    assert unfinished.network.encoder.pooling == "gem"
+    torch.testing.assert_close(unfinished.encode(paths), model.encode(paths), rtol=1e-4, atol=1e-5)
 
 
 def test_an_unfinished_run_gives_the_model_of_its_checkpoint(
