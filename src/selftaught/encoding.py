@@ -35,7 +35,7 @@ from selftaught.data import (
     view_matrices,
 )
 from selftaught.devices import available_cores
-from selftaught.errors import ImageError, Interrupted, SelftaughtError, printable
+from selftaught.errors import ImageError, Interrupted, SelftaughtError, UsageError, is_out_of_memory, printable
 from selftaught.networks import EmbeddingNetwork, Preprocessing
 from selftaught.recipes import Settings
 
@@ -88,6 +88,18 @@ class Encoding:
     def views(self) -> Views:
         """The views of the largest size; those of the others are made from them."""
         return views_at_use(replace(self.preprocessing, use_size=self.sides[-1]))
+
+    def check(self) -> None:
+        """Raise an error if the network cannot see images at these sizes."""
+        if self.preprocessing.fixed_size and self.scales > 1:
+            raise UsageError(f"the network takes images of {self.preprocessing.size} pixels only, so it has one scale")
+        try:
+            side = self.sides[-1]
+            list(self.embed([Batch(torch.zeros(1, 1, 3, side, side, dtype=torch.uint8), [0], [])]))
+        except (RuntimeError, ValueError, AssertionError) as error:
+            if is_out_of_memory(error):
+                raise
+            raise UsageError(f"the network cannot be used at {' and '.join(map(str, self.sides))} pixels") from None
 
     def encode(self, images: Iterable[ImageLike], batch_size: int) -> Iterator[Tensor]:
         """Batches of vectors; files in a row are read ahead, by processes if they are many."""

@@ -4,11 +4,11 @@ The loop, the learners and the checkpoints are the same as in all training. Two 
 learn, and :class:`FeatureReader` answers requests for views with features, which the encoder returns unchanged.
 """
 
-import hashlib
 import os
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from selftaught.data import (
     view_seed,
 )
 from selftaught.files import make_folder
+from selftaught.model_files import fingerprint
 from selftaught.networks import EmbeddingNetwork, Encoder
 from selftaught.parallel import all_gather_list, broadcast, rank, run_on_first, shard
 from selftaught.run_folder import FEATURES
@@ -113,7 +114,8 @@ class FeatureReader(ImageReader):
         return views[random.Random(request.seed).sample(range(KEPT_VIEWS), 2)] if request.view == "random" else views
 
     def _compute(self) -> dict[str, tuple[list[np.ndarray], dict[str, int]]]:
-        weights, training = _digest(self.encoder), self.encoder.training
+        about = {"preprocessing": asdict(self.encoder.preprocessing), "pooling": self.encoder.pooling}
+        weights, training = fingerprint(about, self.encoder), self.encoder.training
         self.encoder.eval()
         # Random views come last: by then unreadable images are known, and the cache has decoded the others.
         images, measured = self.images.training, self.images.evaluation
@@ -213,12 +215,3 @@ def principal_directions(blocks: Sequence[np.ndarray], count: int) -> Tensor:
 
 def _rows(images: ImageFolder) -> dict[str, int]:
     return {path: row for row, path in enumerate(images.paths())}
-
-
-def _digest(encoder: Encoder) -> str:
-    """A digest of an encoder's weights, preprocessing and pooling."""
-    digest = hashlib.sha256(repr((encoder.preprocessing, encoder.pooling)).encode())
-    for name, tensor in encoder.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
