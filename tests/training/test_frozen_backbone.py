@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from several import PATIENCE, apart
+from several import PATIENCE, apart, in_processes
 from torch import Tensor
 
 from conftest import TINY, draw_photos
@@ -63,6 +63,10 @@ class CountingSource(ImageReader):
 
 @pytest.fixture
 def encoder() -> Encoder:
+    return make_encoder()
+
+
+def make_encoder() -> Encoder:
     torch.manual_seed(0)
     backbone = build_backbone("small")
     return Encoder(backbone.module, backbone.preprocessing).requires_grad_(False)
@@ -174,6 +178,23 @@ def test_a_damaged_file_of_features_is_made_again(photos: Path, tmp_path: Path, 
         assert [request.view for request in source.asked] == ["squash"] * len(images)
         for made in set((tmp_path / FEATURES).glob("squash-*.log")) - {file}:
             made.unlink()
+
+
+def compute_in_blocks(photos: Path, run: Path) -> tuple[list[Tensor], int]:
+    """The features of all views in blocks of 5 images, and how many views this process has computed."""
+    patch, images = pytest.MonkeyPatch(), find_images(photos)
+    patch.setattr(frozen_backbone, "BLOCK", 5)
+    reader, source = reader_of(make_encoder(), images, run)
+    return [ask(reader, images, view) for view in ("squash", "center", "random")], len(source.asked)
+
+
+def test_several_processes_share_the_work_and_give_the_features_of_one(photos: Path, tmp_path: Path) -> None:
+    ((expected, asked),) = in_processes(1, tmp_path / "alone", compute_in_blocks, photos, tmp_path / "one")
+    for attempt, run in enumerate([tmp_path / "two"] * 2):
+        results = in_processes(2, tmp_path / str(attempt), compute_in_blocks, photos, run)
+        assert all(torch.equal(one, other) for found, _ in results for one, other in zip(found, expected, strict=True))
+        parts = [part for _, part in results]
+        assert (sum(parts), min(parts) > 0) == ((asked, True) if not attempt else (0, False))
 
 
 @pytest.mark.usefixtures("small_blocks")
