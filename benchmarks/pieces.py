@@ -3,6 +3,8 @@
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -108,10 +110,13 @@ class Pieces:
         """Milliseconds of what comes between the steps of two epochs; evaluation only where there are labels."""
         learner, generator = self.learner, torch.Generator().manual_seed(0)
         reader = self._reader()
-        quiet, compiled = Reporter(quiet=True), self.device.type == "cuda"
         try:
-            measurements = Evaluation(learner, self.fabric, reader, quiet, Interrupts(), self.settings, labeled)
-            measurements.compiled = compiled
+            context = SimpleNamespace(reporter=Reporter(quiet=True), interrupts=Interrupts())
+            parts: Any = SimpleNamespace(
+                learner=learner, fabric=self.fabric, settings=self.settings, labeled=labeled, context=context
+            )
+            measurements = Evaluation(parts, reader)
+            measurements.compiled = self.device.type == "cuda"
             heads = measurements.training_set(self.images)
 
             def neighbors() -> None:

@@ -173,7 +173,9 @@ def few_images() -> list[tuple[int, ...]]:
     learner.network = lambda images: {"f": images.float().mean((2, 3))}
     fabric: Any = SimpleNamespace(device=CPU, autocast=nullcontext)
     reader: Any = FewImages()
-    evaluation = Evaluation(learner, fabric, reader, Reporter(quiet=True), Interrupts(), Settings(), None)
+    context = SimpleNamespace(reporter=Reporter(quiet=True), interrupts=Interrupts())
+    parts: Any = SimpleNamespace(learner=learner, fabric=fabric, settings=Settings(), labeled=None, context=context)
+    evaluation = Evaluation(parts, reader)
     folders = [ImageFolder(Path("nowhere"), tuple("abc"[:count])) for count in (1, 3)]
     return [tuple(evaluation.training_set(folder)["f"].shape) for folder in folders]
 

@@ -11,7 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from selftaught import Embedder
+from conftest import TINY
+from selftaught import Embedder, train
 from selftaught.encoding import Encoding
 from selftaught.errors import ImageError, SelftaughtError, UsageError
 from selftaught.networks import choose_exponent, whitened_layer
@@ -222,6 +223,14 @@ def test_a_saved_model_is_the_same_model(embedder: Embedder, photos: Path, tmp_p
     assert torch.equal(Embedder.load(tmp_path / "copy", "cpu").encode([image]), embedder.encode([image]))
 
 
+def test_an_unfinished_run_pools_as_it_learns(photos: Path, tmp_path: Path) -> None:
+    model = train(photos, out=tmp_path, pooling="gem", deliver="f", epochs=1, quiet=True, **TINY)
+    (tmp_path / "model.json").unlink()
+    unfinished, paths = Embedder.load(tmp_path, "cpu"), sorted(photos.rglob("*.jpg"))[:4]
+    assert unfinished.network.encoder.pooling == "gem"
+    torch.testing.assert_close(unfinished.encode(paths), model.encode(paths), rtol=1e-4, atol=1e-5)
+
+
 def test_an_unfinished_run_gives_the_model_of_its_checkpoint(
     run: Path, embedder: Embedder, photos: Path, tmp_path: Path
 ) -> None:
@@ -300,6 +309,6 @@ def test_images_in_memory_have_the_same_views_on_a_gpu(embedder: Embedder) -> No
     here, there = (
         Embedder(copy.deepcopy(embedder.network).to(device), embedder.description) for device in ("cpu", "cuda")
     )
-    views = [torch.cat([batch.cpu() for batch in one.encoding._see(images, 10)]) for one in (here, there)]
+    views = [torch.cat([batch.images.cpu() for batch in one.encoding._see(images, 10)]) for one in (here, there)]
     assert torch.equal(*views)
     torch.testing.assert_close(there.encode(images), here.encode(images), rtol=1e-2, atol=1e-2)

@@ -35,10 +35,10 @@ from selftaught.run_folder import (
     write_record,
 )
 from selftaught.training.checkpoint import Checkpoint, TrainState, load_checkpoint, read_checkpoint, save_checkpoint
-from selftaught.training.feature_file import BLOCK, FeatureFile
 from selftaught.training.logbook import Logbook
 from selftaught.training.loop import Loop
 from selftaught.training.optimizer import AdamP
+from selftaught.vector_log import LoggedBatch, VectorLog, read_log
 from selftaught.vectors import Vectors, read_vectors, write_vectors
 
 OTHERS: list[Any] = [None, True, -1, 10**400, float("nan"), "text", "\ud800", [], [[1]], {}, {"x": 1}]
@@ -186,9 +186,7 @@ def test_every_value_of_a_record_that_is_of_the_wrong_kind_or_missing_is_refused
     assert refusals > len(cases) * len(OTHERS) / 2
 
 
-def test_pipes_devices_and_folders_in_place_of_files_are_refused_at_once(
-    folder: Path, state: TrainState, tmp_path: Path
-) -> None:
+def test_pipes_devices_and_folders_in_place_of_files_are_refused_at_once(folder: Path, state: TrainState) -> None:
     for _ in replacements(folder, SETTINGS):
         assert refused(lambda: read_record(folder), folder)
     for name in (CHECKPOINT, PARTIAL):
@@ -199,10 +197,8 @@ def test_pipes_devices_and_folders_in_place_of_files_are_refused_at_once(
         assert refused(lambda: read_description(folder), folder)
     for _ in replacements(folder, TIMING):
         Logbook(folder).resume(state)
-    for name in ("squash.f32", "squash.sums"):
-        for number, _ in enumerate(replacements(folder, name)):
-            if number != 2:  # a folder cannot be written over
-                assert FeatureFile(tmp_path / "squash.f32", 3, 1, 2).prepare() == [0]
+    for _ in replacements(folder, "squash-0.log"):
+        assert refused(lambda: read_log(folder / "squash-0.log", {}, mapped=True), folder / "squash-0.log")
 
 
 def test_a_damaged_checkpoint_is_never_used(checkpoint: Path, loop: Loop) -> None:
@@ -344,24 +340,22 @@ def test_a_damaged_log_of_times_is_left_behind(tmp_path: Path, state: TrainState
         Logbook(tmp_path).resume(state)
 
 
-def test_damaged_features_are_computed_again(tmp_path: Path) -> None:
-    kept = FeatureFile(tmp_path / "squash.f32", 2 * BLOCK + 5, 1, 4)
-    assert kept.prepare() == [0, 1, 2]
-    for block in range(3):
-        kept.write(block, np.random.default_rng(block).normal(size=(len(kept.images(block)), 1, 4)))
-    assert kept.prepare() == []
-    for file in (kept.file, kept.sums):
-        content = file.read_bytes()
-        for number, damaged in enumerate(damages(content, 30)):
-            file.write_bytes(damaged)
-            left = kept.prepare()
-            assert left == [0, 1, 2] if len(damaged) != len(content) else len(left) == 1, number
-            kept.sums.write_bytes(content if file == kept.sums else kept.sums.read_bytes())
-            if len(damaged) != len(content):  # all was begun again
-                for block in range(3):
-                    kept.write(block, np.random.default_rng(block).normal(size=(len(kept.images(block)), 1, 4)))
-            file.write_bytes(content)
-            assert kept.prepare() == []
+def test_damaged_features_are_never_used(tmp_path: Path) -> None:
+    about: dict[str, Any] = {"model": "m", "root": "r", "dim": 4}
+    log = VectorLog(tmp_path / "squash-0.log", **about)
+    rows = np.random.default_rng(0).normal(size=(3, 5, 4)).astype(np.float32)
+    for number, block in enumerate(rows):
+        log.add(LoggedBatch([(f"{number} {i}", (1, i)) for i in range(5)], block, []))
+    log.close()
+    content, kept = log.path.read_bytes(), []
+    for damaged in (content, *damages(content, 100)):
+        log.path.write_bytes(damaged)
+        found, _ = read_log(log.path, about, mapped=True) or ([], 0)
+        for number, batch in enumerate(found):
+            assert batch.files[-1] == (f"{number} 4", (1, 4))
+            assert (batch.vectors == rows[number]).all()
+        kept.append(len(found))
+    assert (kept[0], set(kept[1:])) == (3, {0, 1, 2})
 
 
 def test_whatever_describes_a_model_a_run_is_finished_or_not(tmp_path: Path, run: Path) -> None:

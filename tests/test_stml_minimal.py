@@ -106,7 +106,6 @@ def test_the_example_takes_the_same_steps_as_the_loop(
 def made_parts(learner: STML, settings: Any, folder: Path) -> Parts:
     reader: Any = DrawnImages()
     fabric: Any = SimpleNamespace(device=torch.device("cpu"), autocast=nullcontext, backward=Tensor.backward)
-    quiet, interrupts = Reporter(quiet=True), Interrupts()
     parts: Any = SimpleNamespace(
         folder=folder,
         record=SimpleNamespace(leg=0, pretrained=False, choices=()),
@@ -117,9 +116,10 @@ def made_parts(learner: STML, settings: Any, folder: Path) -> Parts:
         optimizer=make_optimizer(learner, settings),
         fabric=fabric,
         reader=reader,
-        evaluation=Evaluation(learner, fabric, reader, quiet, interrupts, settings, None),
+        labeled=None,
         logbook=Logbook(folder),
-        context=SimpleNamespace(reporter=quiet, interrupts=interrupts, command=""),
+        context=SimpleNamespace(reporter=Reporter(quiet=True), interrupts=Interrupts(), command=""),
     )
+    parts.evaluation = Evaluation(parts, reader)
     found: Parts = parts
     return found

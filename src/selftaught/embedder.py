@@ -1,7 +1,5 @@
 """The finished model: load it, embed images with it, compare vectors, save it."""
 
-import hashlib
-import json
 import os
 from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import asdict, replace
@@ -18,8 +16,16 @@ from selftaught.console import Reporter
 from selftaught.data import Advance
 from selftaught.devices import choose_device
 from selftaught.encoding import BATCH_SIZE, SCALES, Encoding, Failures, ImageLike
-from selftaught.errors import ImageError, SelftaughtError, UsageError, is_out_of_memory
-from selftaught.model_files import DESCRIPTION, build_network, check_folder, describe, read_description, refuse_code
+from selftaught.errors import ImageError, SelftaughtError, UsageError
+from selftaught.model_files import (
+    DESCRIPTION,
+    build_network,
+    check_folder,
+    describe,
+    fingerprint,
+    read_description,
+    refuse_code,
+)
 from selftaught.networks import (
     LARGEST_SIZE,
     WHITENED_ON,
@@ -88,23 +94,19 @@ class Embedder:
         if not (folder / DESCRIPTION).exists():
             from selftaught.training import load_unfinished  # which imports this
 
-            unfinished = load_unfinished(folder, backbone)
-            unfinished.network.to(choose_device(device))
-            return unfinished.seeing(size, mirror, scales)
-        description = add_history(read_description(folder), folder)
-        network = build_network(folder, description, backbone)
-        return cls(network.to(choose_device(device)), description).seeing(size, mirror, scales)
+            model = load_unfinished(folder, backbone)
+        else:
+            description = add_history(read_description(folder), folder)
+            model = cls(build_network(folder, description, backbone), description)
+        model.network.to(choose_device(device))
+        return model.seeing(size, mirror, scales)
 
     @classmethod
-    def plain(cls, name: str = "auto", device: str | torch.device = "auto") -> "Embedder":
-        """A pretrained backbone as it is: average pooling, vectors of length 1."""
-        return cls.of_backbone(build_backbone(name), device)
-
-    @classmethod
-    def of_backbone(
-        cls, built: Backbone, device: str | torch.device = "auto", own_backbone: bool = False
+    def plain(
+        cls, backbone: str | Backbone = "auto", device: str | torch.device = "auto", own_backbone: bool = False
     ) -> "Embedder":
-        """The same of a backbone that is built already; ``own_backbone``: it is a module of your own."""
+        """A backbone as it is: average pooling, vectors of length 1. ``own_backbone``: it is a module of your own."""
+        built = build_backbone(backbone) if isinstance(backbone, str) else backbone
         encoder = Encoder(built.module, built.preprocessing, pooling="avg")
         network = EmbeddingNetwork(encoder, {"f": nn.Identity()}, normalize=True)
         description = describe(
@@ -140,15 +142,7 @@ class Embedder:
         changes: dict[str, Any] = {"preprocessing": asdict(seen)}
         changes |= {name: value for name, value in (("mirror", mirror), ("scales", scales)) if value is not None}
         other = Embedder(self.network, self.description | changes)
-        if seen.fixed_size and other.scales > 1:
-            raise UsageError(f"the network takes images of {seen.size} pixels only, so it has one scale")
-        try:
-            side = other.sides[-1]
-            other.encoding.embed(torch.zeros(1, 3, side, side, dtype=torch.uint8))
-        except (RuntimeError, ValueError, AssertionError) as error:
-            if is_out_of_memory(error):
-                raise
-            raise UsageError(f"the network cannot be used at {' and '.join(map(str, other.sides))} pixels") from None
+        other.encoding.check()
         return other
 
     def whiten(
@@ -163,9 +157,8 @@ class Embedder:
         head = self.network.heads["f"]
         if not isinstance(head, nn.Identity | nn.Linear):
             raise UsageError("this model cannot be whitened: its head has more than one layer")
-        raw = replace(
-            self.encoding, network=EmbeddingNetwork(self.network.encoder, {"f": head}), mirror=False, scales=1
-        )
+        unnormalized = EmbeddingNetwork(self.network.encoder, {"f": head})
+        raw = replace(self.encoding, network=unnormalized, mirror=False, scales=1)
         every = -(-len(paths) // WHITENED_ON)
         features, failures = raw.encode_files(paths[::every], advance)
         check([(position * every, reason) for position, reason in failures])
@@ -200,11 +193,6 @@ class Embedder:
         return Preprocessing(**self.description["preprocessing"])
 
     @property
-    def sides(self) -> list[int]:
-        """The sizes in pixels at which the network sees an image, the largest last."""
-        return self.encoding.sides
-
-    @property
     def device(self) -> torch.device:
         return self.encoding.device
 
@@ -216,17 +204,15 @@ class Embedder:
     @cached_property
     def identity(self) -> str:
         """A fingerprint of all that decides about vectors: those of two identities must not be compared."""
-        names = ("backbone", "dim", "head", "pooling", "metric")
-        about: dict[str, Any] = {name: self.description.get(name) for name in names}
-        about |= {"preprocessing": asdict(self.preprocessing), "mirror": self.mirror, "sides": self.sides}
-        digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
-        for name, tensor in sorted(self.network.state_dict().items()):
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
-            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-        return digest.hexdigest()
+        about = {name: self.description.get(name) for name in ("backbone", "dim", "head", "pooling", "metric")}
+        about |= {"preprocessing": asdict(self.preprocessing), "mirror": self.mirror, "sides": self.encoding.sides}
+        return fingerprint(about, self.network)
 
     def __repr__(self) -> str:
-        views = [f"seen at {' and '.join(map(str, self.sides))} pixels", *(["mirrored"] if self.mirror else [])]
+        views = [
+            f"seen at {' and '.join(map(str, self.encoding.sides))} pixels",
+            *(["mirrored"] if self.mirror else []),
+        ]
         kind = f"{self.dim} dimensions compared by {self.metric} distance"
         recipe = self.description.get("recipe", "none")
         how = "pretrained" if recipe == "none" else f"recipe {recipe}"

@@ -19,19 +19,23 @@ from torch.nn import functional as F
 from selftaught.console import Interrupts, Tell
 from selftaught.data import (
     Advance,
+    Batch,
+    Embedded,
     FileReader,
     ImageFolder,
     View,
     ViewRequest,
     Views,
     cut_views,
+    embed_batches,
     from_array,
     in_batches,
+    stack_embeddings,
     to_rgb,
     view_matrices,
 )
 from selftaught.devices import available_cores
-from selftaught.errors import ImageError, Interrupted, SelftaughtError, printable
+from selftaught.errors import ImageError, Interrupted, SelftaughtError, UsageError, is_out_of_memory, printable
 from selftaught.networks import EmbeddingNetwork, Preprocessing
 from selftaught.recipes import Settings
 
@@ -85,23 +89,35 @@ class Encoding:
         """The views of the largest size; those of the others are made from them."""
         return views_at_use(replace(self.preprocessing, use_size=self.sides[-1]))
 
+    def check(self) -> None:
+        """Raise an error if the network cannot see images at these sizes."""
+        if self.preprocessing.fixed_size and self.scales > 1:
+            raise UsageError(f"the network takes images of {self.preprocessing.size} pixels only, so it has one scale")
+        try:
+            side = self.sides[-1]
+            list(self.embed([Batch(torch.zeros(1, 1, 3, side, side, dtype=torch.uint8), [0], [])]))
+        except (RuntimeError, ValueError, AssertionError) as error:
+            if is_out_of_memory(error):
+                raise
+            raise UsageError(f"the network cannot be used at {' and '.join(map(str, self.sides))} pixels") from None
+
     def encode(self, images: Iterable[ImageLike], batch_size: int) -> Iterator[Tensor]:
         """Batches of vectors; files in a row are read ahead, by processes if they are many."""
         for are_paths, group in groupby(images, lambda image: isinstance(image, (str, os.PathLike))):
             if not are_paths:
-                yield from self._embed_ahead(self._see(group, batch_size))
+                yield from (batch.heads["f"] for batch in self.embed(self._see(group, batch_size)))
                 continue
             first = list(islice(group, FEW_IMAGES))
             paths, names = tee(os.fspath(path) for path in chain(first, group))  # type: ignore[arg-type]
             with closing(self.encode_batches(paths, len(first), batch_size)) as batches:
-                for vectors, failures in batches:
-                    batch_names = list(islice(names, len(vectors) + len(failures)))
-                    if failures:
-                        position, reason = failures[0]
+                for batch in batches:
+                    batch_names = list(islice(names, batch.files))
+                    if batch.failures:
+                        position, reason = batch.failures[0]
                         raise ImageError(f"cannot read {printable(batch_names[position])}: {reason}")
-                    yield vectors
+                    yield batch.heads["f"]
 
-    def _see(self, images: Iterable[ImageLike], batch_size: int) -> Iterator[Tensor]:
+    def _see(self, images: Iterable[ImageLike], batch_size: int) -> Iterator[Batch]:
         """The views of images in memory, batch by batch; threads make those of the next while one is embedded.
 
         A GPU itself cuts the views of a batch of arrays of one shape, to the pixels that Pillow gives.
@@ -115,16 +131,17 @@ class Encoding:
             with torch.cuda.stream(stream):
                 return torch.from_numpy(np.stack(images)).to(self.device)  # type: ignore[arg-type]
 
-        def join(parts: list[Future[Tensor]]) -> Tensor:
+        def join(parts: list[Future[Tensor]]) -> Batch:
             pieces = [part.result() for part in parts]
-            if pieces[0].device.type == "cpu":
-                return torch.cat(pieces)
-            for piece in pieces:
-                piece.record_stream(torch.cuda.current_stream(self.device))
-            pixels = torch.cat(pieces)
-            some = pixels.split(max(1, CUT_AT_ONCE // pixels[0, :, :, 0].numel()))
-            found = matrices(*pixels.shape[1:3], size, resize, self.device)
-            return torch.cat([cut_views(piece, *found).byte() for piece in some])
+            if pieces[0].device.type != "cpu":
+                for piece in pieces:
+                    piece.record_stream(torch.cuda.current_stream(self.device))
+                pixels = torch.cat(pieces)
+                some = pixels.split(max(1, CUT_AT_ONCE // pixels[0, :, :, 0].numel()))
+                found = matrices(*pixels.shape[1:3], size, resize, self.device)
+                pieces = [cut_views(piece, *found).byte() for piece in some]
+            views = torch.cat(pieces)[:, None]
+            return Batch(views, list(range(len(views))), [])
 
         with ThreadPoolExecutor(available_cores()) as threads:
             waiting: deque[list[Future[Tensor]]] = deque()
@@ -140,34 +157,24 @@ class Encoding:
         self, paths: Sequence[str], advance: Advance = lambda _: None, view: View = "center"
     ) -> tuple[Tensor, Failures]:
         """The vectors of the files that can be read, in order, and (position, reason) for the others."""
-        parts, skipped, done = [torch.empty(0, self.dim)], [], 0
         with closing(self.encode_batches(paths, len(paths), BATCH_SIZE, view)) as batches:
-            for vectors, failures in batches:
-                parts.append(vectors)
-                skipped += [(done + position, reason) for position, reason in failures]
-                done += len(vectors) + len(failures)
-                advance(len(vectors) + len(failures))
-        return torch.cat(parts), skipped
+            heads, failures = stack_embeddings(batches, len(paths), advance)
+        return heads.get("f", torch.empty(0, self.dim)), failures
 
     def encode_batches(
         self, paths: Iterable[str], count: int, batch_size: int, view: View = "center"
-    ) -> Generator[tuple[Tensor, Failures]]:
-        """Embed files batch by batch, in order.
+    ) -> Generator[Embedded]:
+        """Embed files batch by batch, in order, as :meth:`embed` does.
 
         Args:
             paths: read as they are needed.
             count: how many there are, or about.
-
-        Yields:
-            For each batch the vectors of the files that could be read, and (which of the batch, why) for the rest.
         """
         # New processes would inherit locks that other threads hold at that moment, and wait for them forever.
         alone = threading.current_thread() is threading.main_thread()
         reader = FileReader(self.views, min(16, available_cores()) if alone and count >= FEW_IMAGES else 0)
         try:
-            for batch in reader.read(in_batches((ViewRequest(path, view) for path in paths), batch_size)):
-                readable = bool(batch.positions)
-                yield self.embed(batch.images.flatten(0, 1)) if readable else torch.empty(0, self.dim), batch.failures
+            yield from self.embed(reader.read(in_batches((ViewRequest(path, view) for path in paths), batch_size)))
         finally:
             reader.close()
 
@@ -178,56 +185,35 @@ class Encoding:
 
         Args:
             rest: their positions in the folder.
-            add: called with the positions of a batch, and what :meth:`encode_batches` yields for it.
+            add: called with the positions of a batch, the vectors of those that can be read, and which of the batch
+                cannot be read, and why.
             save: called at the end and before an interrupt is raised, to keep all that was added.
         """
-        left = deque(rest)
+        left, nothing = deque(rest), torch.empty(0, self.dim)
         paths = (images.path(i) for i in rest)
         with Interrupts() as interrupts, closing(self.encode_batches(paths, len(rest), BATCH_SIZE)) as batches:
-            for vectors, failures in batches:
-                batch = [left.popleft() for _ in range(len(vectors) + len(failures))]
-                add(batch, vectors, failures)
-                tell(len(batch))
+            for batch in batches:
+                add([left.popleft() for _ in range(batch.files)], batch.heads.get("f", nothing), batch.failures)
+                tell(batch.files)
                 if interrupts.asked and left:
                     save()
                     done = f"{len(images) - len(left)} of {len(images)} images are done"
                     raise Interrupted(f"interrupted: {done}; the same command goes on from there")
             save()
 
-    def embed(self, images: Tensor) -> Tensor:
-        """uint8 n×3×H×W of the largest size → n×dim float32 on the CPU."""
-        return self._finish(*self._start(images))
+    def embed(self, batches: Iterable[Batch]) -> Iterator[Embedded]:
+        """Embed batches of views of the largest size; "f" is n×dim float32 on the CPU.
 
-    def _embed_ahead(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:
-        """Embed batches of views; a GPU has always one more to do while the vectors of one are waited for."""
-        waiting: deque[tuple[Tensor, torch.cuda.Event | None]] = deque()
-        for images in batches:
-            waiting.append(self._start(images))
-            if len(waiting) > 1:
-                yield self._finish(*waiting.popleft())
-        for vectors, event in waiting:
-            yield self._finish(vectors, event)
-
-    @torch.inference_mode()
-    def _start(self, images: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
-        """The vectors on the CPU, and the event after which they are there, if that is not now."""
-        vectors = self.embed_views(images.to(self.device))
-        if vectors.device.type != "cuda":
-            return vectors.cpu(), None
-        event = torch.cuda.Event()
-        vectors = vectors.to("cpu", non_blocking=True)
-        event.record(torch.cuda.current_stream(self.device))
-        return vectors, event
-
-    @staticmethod
-    def _finish(vectors: Tensor, event: torch.cuda.Event | None) -> Tensor:
-        if event is not None:
-            event.synchronize()
-        if not np.isfinite(vectors.numpy()).all():  # torch would start threads for it, which takes longer
-            raise SelftaughtError(
-                "the model gives infinite or undefined vectors: it is damaged, or its training failed"
-            )
-        return vectors
+        A GPU has always one more batch to do while the vectors of one are waited for.
+        """
+        waiting: deque[tuple[Embedded, torch.cuda.Event | None]] = deque()
+        encode = torch.inference_mode()(lambda images: {"f": self.embed_views(images)})
+        for batch in embed_batches(encode, batches, self.device):
+            waiting.append(_start_copy(batch))
+            if len(waiting) > (self.device.type == "cuda"):
+                yield _finish_copy(*waiting.popleft())
+        for batch, event in waiting:
+            yield _finish_copy(batch, event)
 
     def embed_views(self, images: Tensor) -> Tensor:
         """Center views n×3×H×W of the largest size, values from 0 to 255 → n×dim float32; can be traced."""
@@ -242,6 +228,24 @@ class Encoding:
             return parts[0]
         vectors = torch.stack(parts).mean(0)
         return F.normalize(vectors) if self.metric == "cosine" else vectors
+
+
+def _start_copy(batch: Embedded) -> tuple[Embedded, torch.cuda.Event | None]:
+    """A batch with its vectors on the CPU, and the event after which they are there, if that is not now."""
+    if not batch.heads or batch.heads["f"].device.type != "cuda":
+        return batch._replace(heads={name: rows.cpu() for name, rows in batch.heads.items()}), None
+    event, vectors = torch.cuda.Event(), batch.heads["f"]
+    copied = batch._replace(heads={"f": vectors.to("cpu", non_blocking=True)})
+    event.record(torch.cuda.current_stream(vectors.device))
+    return copied, event
+
+
+def _finish_copy(batch: Embedded, event: torch.cuda.Event | None) -> Embedded:
+    if event is not None:
+        event.synchronize()
+    if batch.heads and not np.isfinite(batch.heads["f"].numpy()).all():  # torch would start threads, which takes longer
+        raise SelftaughtError("the model gives infinite or undefined vectors: it is damaged, or its training failed")
+    return batch
 
 
 def _as_image(image: ImageLike) -> Image.Image:

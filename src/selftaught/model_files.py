@@ -1,5 +1,6 @@
 """The two files of a model: its weights, and the description from which its network is built again."""
 
+import hashlib
 import json
 import os
 import reprlib
@@ -86,6 +87,15 @@ def write_model(folder: Path, network: EmbeddingNetwork, description: dict[str, 
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     write_atomically(folder / WEIGHTS, save(state, metadata={"format": "pt"}))
     write_atomically(folder / DESCRIPTION, json.dumps(description, indent=2) + "\n")
+
+
+def fingerprint(about: dict[str, Any], module: nn.Module) -> str:
+    """A digest of a description and of a module's weights."""
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def read_description(folder: Path) -> dict[str, Any]:

@@ -1,21 +1,22 @@
-"""Vectors of finished batches, in a file beside the output, so that no work is done twice."""
+"""Vectors as they are made, batch by batch, in a file that survives a kill at any moment: no work is done twice."""
 
 import hashlib
-import io
 import json
+import mmap
 import os
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from torch import Tensor
 
+from selftaught.data import Stamp
 from selftaught.errors import SelftaughtError, UsageError, printable
-from selftaught.vectors import Stamp
+from selftaught.files import open_regular
 
 MAGIC = b"selftaught embed 2\n"
-DIGEST = hashlib.sha256().digest_size
+HEAD = 8 + hashlib.sha256().digest_size
+"""Bytes before each batch: its length and its digest."""
 SAVE_INTERVAL = 5.0
 """Seconds of work that a loss of power may cost."""
 
@@ -28,24 +29,49 @@ class Known(NamedTuple):
     reason: str = ""
 
 
-class VectorLog:
-    """The finished part of a collection, in ``OUT.partial``.
+class LoggedBatch(NamedTuple):
+    """Files with their vectors, in order; (position, reason) for those without one."""
 
-    Batches are appended, each with its length and a digest. After a kill at any moment, or damage anywhere, work goes
-    on from the last good batch. A file that is not such a log is never touched.
+    files: list[tuple[str, Stamp]]
+    vectors: np.ndarray
+    failures: list[tuple[int, str]]
+
+    def known(self) -> dict[str, Known]:
+        """The same by the file's name."""
+        reasons, vectors = dict(self.failures), iter(self.vectors)
+        return {
+            name: Known(stamp, None, reasons[position]) if position in reasons else Known(stamp, next(vectors))
+            for position, (name, stamp) in enumerate(self.files)
+        }
+
+
+class VectorLog:
+    """A file that batches are appended to, each with its length and a digest.
+
+    After a kill at any moment, or damage anywhere, work goes on from the last good batch. A file that is not such a log
+    is never touched.
     """
 
-    def __init__(self, out: Path, *, model: str, root: str, dim: int) -> None:
-        self.path = out.with_name(f"{out.name}.partial")
-        self.known: dict[str, Known] = {}
-        """What is known, by the image's name."""
-        self._dim = dim
-        about = {"model": model, "root": root, "dim": dim}
+    def __init__(self, path: Path, *, model: str, root: str, dim: int) -> None:
+        self.path, about = path, {"model": model, "root": root, "dim": dim}
+        self.batches: list[LoggedBatch] = []
+        """Those that were there when the log was opened."""
+        self.started_over = False
+        """Whether it was useless because it is of another model or folder."""
+        end = 0
         try:
-            if self.path.exists() and not self.path.is_file():  # reading a pipe might never end
-                raise self._foreign()
-            self._file = self.path.open("r+b" if self.path.exists() else "x+b", buffering=0)
-            end, self.started_over = self._read(about)
+            if not path.exists():
+                self._file = path.open("xb", buffering=0)
+            else:
+                found = read_log(path, about) if path.is_file() else None  # reading a pipe might never end
+                if found is None:
+                    raise UsageError(
+                        f"{printable(path)} is needed for unfinished work, but was not written by selftaught embed: "
+                        "move it away, or give another --out"
+                    )
+                self._file = path.open("r+b", buffering=0)
+                self.batches, end = found
+                self.started_over = not end and path.stat().st_size > 0
             self._file.truncate(end)
             self._file.seek(end)
             if not end:
@@ -54,16 +80,13 @@ class VectorLog:
         except OSError as error:
             raise self._failed(error) from None
 
-    def add(self, files: list[tuple[str, Stamp]], vectors: Tensor, failures: list[tuple[int, str]]) -> None:
-        """Append a batch: its vectors, and (position in the batch, reason) for images without one."""
-        rows = vectors.numpy().astype("<f4")
+    def add(self, batch: LoggedBatch) -> None:
         try:
-            self._append({"files": files, "failures": failures}, rows.tobytes())
+            self._append({"files": batch.files, "failures": batch.failures}, batch.vectors.astype("<f4").tobytes())
             if time.monotonic() - self._saved >= SAVE_INTERVAL:
                 self.save()
         except OSError as error:
             raise self._failed(error) from None
-        self._take(files, rows, failures)
 
     def save(self) -> None:
         """Write all that was added to the disk, so that it survives a power failure."""
@@ -77,47 +100,12 @@ class VectorLog:
         self.close()
         self.path.unlink(missing_ok=True)
 
-    def _append(self, about: dict[str, Any], rows: bytes, before: bytes = b"") -> None:
-        payload = json.dumps(about).encode() + b"\n" + rows
+    def _append(self, notes: dict[str, Any], rows: bytes, before: bytes = b"") -> None:
+        payload = json.dumps(notes).encode() + b"\n" + rows
         head = before + len(payload).to_bytes(8, "little") + hashlib.sha256(payload).digest()
         content = memoryview(head + payload)
         while content:  # a nearly full disk may take only a part
             content = content[self._file.write(content) :]
-
-    def _read(self, about: dict[str, Any]) -> tuple[int, bool]:
-        """Read the log; returns where it ends, and whether it is useless because it is of another model or folder."""
-        start = self._file.read(len(MAGIC))
-        if not start:
-            return 0, False
-        if start != MAGIC:
-            raise self._foreign()
-        header = _next_record(self._file)
-        if header is None or header[0] != about:
-            return 0, True
-        end = self._file.tell()
-        while (record := _next_record(self._file)) is not None:
-            try:
-                files = [(str(name), (int(size), int(changed))) for name, (size, changed) in record[0]["files"]]
-                failures = [(int(position), str(reason)) for position, reason in record[0]["failures"]]
-                rows = np.frombuffer(record[1], "<f4").reshape(len(files) - len(failures), self._dim)
-                self._take(files, rows, failures)
-            except (KeyError, TypeError, ValueError):
-                break
-            end = self._file.tell()
-        return end, False
-
-    def _take(self, files: list[tuple[str, Stamp]], rows: np.ndarray, failures: list[tuple[int, str]]) -> None:
-        reasons = dict(failures)
-        vectors = iter(rows)
-        for position, (name, stamp) in enumerate(files):
-            vector = None if position in reasons else next(vectors)
-            self.known[name] = Known(stamp, vector, reasons.get(position, ""))
-
-    def _foreign(self) -> UsageError:
-        return UsageError(
-            f"{printable(self.path)} is needed for unfinished work, but was not written by selftaught embed: "
-            "move it away, or give another --out"
-        )
 
     def _failed(self, error: OSError) -> SelftaughtError:
         return SelftaughtError(
@@ -126,18 +114,37 @@ class VectorLog:
         )
 
 
-def _next_record(file: io.FileIO) -> tuple[dict[str, Any], bytes] | None:
-    """The next record, if it is whole."""
-    head = file.read(8 + DIGEST)
-    size = int.from_bytes(head[:8], "little")
-    if len(head) < 8 + DIGEST or size > os.fstat(file.fileno()).st_size:
-        return None
-    payload = file.read(size)
-    if hashlib.sha256(payload).digest() != head[8:]:
-        return None
-    about, _, rows = payload.partition(b"\n")
-    try:
-        content = json.loads(about)
-    except (ValueError, RecursionError):
-        return None
-    return (content, rows) if isinstance(content, dict) else None
+def read_log(path: Path, about: dict[str, Any], *, mapped: bool = False) -> tuple[list[LoggedBatch], int] | None:
+    """The good batches of a log, none if it is about something else, and where they end; None if the file is no log.
+
+    ``mapped``: the vectors stay on the disk and are read where they are used.
+    """
+    batches: list[LoggedBatch] = []
+    with open_regular(path) as file:
+        large = mapped and os.fstat(file.fileno()).st_size > 0
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if large else file.read()
+    if content[: len(MAGIC)] != MAGIC:
+        return None if len(content) else ([], 0)
+    view, end, is_header = memoryview(content), len(MAGIC), True
+    while len(content) >= (start := end + HEAD):
+        stop = start + int.from_bytes(view[end : end + 8], "little")
+        if stop > len(content) or hashlib.sha256(view[start:stop]).digest() != view[end + 8 : start]:
+            break
+        line = content.find(b"\n", start, stop)
+        try:
+            notes = json.loads(content[start:line])
+            if is_header and notes != about:
+                break
+            if not is_header:
+                batches.append(_read_batch(notes, np.frombuffer(view[line + 1 : stop], "<f4"), about["dim"]))
+        except (KeyError, TypeError, ValueError, RecursionError):
+            break
+        end, is_header = stop, False
+    return batches, 0 if is_header else end
+
+
+def _read_batch(notes: dict[str, Any], numbers: np.ndarray, dim: int) -> LoggedBatch:
+    files = [(str(name), (int(size), int(changed))) for name, (size, changed) in notes["files"]]
+    failures = [(int(position), str(reason)) for position, reason in notes["failures"]]
+    readable = set(range(len(files))) - {position for position, _ in failures}
+    return LoggedBatch(files, numbers.reshape(len(readable), dim), failures)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from selftaught.data import Stamp
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, UsageError, is_out_of_memory, printable
 from selftaught.files import check_output, open_regular, read_file, read_json, write_atomically
@@ -20,8 +21,6 @@ from selftaught.model_files import METRICS
 FORMAT = 2
 SUFFIXES = (".parquet", ".npy")
 PART = re.compile(r".*\.(\d+)-of-(\d+)")
-Stamp = tuple[int, int]
-"""A file's size in bytes and its time of change in ns: either differs after a change."""
 
 
 @dataclass(frozen=True)

@@ -16,22 +16,23 @@ from several import PATIENCE, apart, run_command, run_launched, wait_until
 
 from conftest import Call, draw_photos
 from selftaught import Embedder
-from selftaught.data import find_images
+from selftaught.data import Stamp, find_images
 from selftaught.errors import SelftaughtError, UsageError
 from selftaught.files import write_atomically
-from selftaught.vector_log import MAGIC, VectorLog
-from selftaught.vectors import Stamp, read_vectors
+from selftaught.vector_log import MAGIC, Known, LoggedBatch, VectorLog
+from selftaught.vectors import read_vectors
 
 
 def embed_and_wait(run: Path, images: Path, out: Path, go_on: Path) -> None:
     """Embed in batches of three images, and wait after the third batch for a file."""
     patch = pytest.MonkeyPatch()
     patch.setattr("selftaught.encoding.BATCH_SIZE", 3)
-    add = VectorLog.add
+    add, added = VectorLog.add, list[Any]()
 
-    def wait_after(log: VectorLog, *batch: Any) -> None:
-        add(log, *batch)
-        if len(log.known) == 9:
+    def wait_after(log: VectorLog, made: LoggedBatch) -> None:
+        add(log, made)
+        added.extend(made.files)
+        if len(added) == 9:
             out.with_name("waiting").touch()
             wait_until(go_on.exists, lambda: True)
 
@@ -58,10 +59,14 @@ def test_embedding_killed_and_interrupted_ends_with_the_same_bytes(
         wait_until((tmp_path / "waiting").exists, process.is_alive)
     add = VectorLog.add
     for number, done in ((signal.SIGTERM, 15), (signal.SIGINT, 21)):
+        added: list[Any] = []
 
-        def interrupted(self: VectorLog, *batch: Any, number: int = number, done: int = done) -> None:
-            add(self, *batch)
-            if len(self.known) == done:
+        def interrupted(
+            self: VectorLog, made: LoggedBatch, number: int = number, done: int = done, added: list[Any] = added
+        ) -> None:
+            add(self, made)
+            added += made.files
+            if len(known_to(self)) + len(added) == done:
                 signal.raise_signal(number)
 
         with monkeypatch.context() as patch:
@@ -195,17 +200,25 @@ def test_vectors_and_names_of_different_writings_are_never_joined(
 
 def begun(folder: Path, **changes: Any) -> VectorLog:
     about: dict[str, Any] = {"model": "m", "root": "r", "dim": 2} | changes
-    return VectorLog(folder / "v.npy", **about)
+    return VectorLog(folder / "v.npy.partial", **about)
 
 
-def batch(names: str) -> list[tuple[str, Stamp]]:
-    return [(name, (1, ord(name))) for name in names]
+def known_to(log: VectorLog) -> dict[str, Known]:
+    """What a log knew when it was opened."""
+    return {name: known for batch in log.batches for name, known in batch.known().items()}
+
+
+def batch(names: str, *failures: tuple[int, str]) -> LoggedBatch:
+    """Files whose vectors are their names."""
+    files: list[tuple[str, Stamp]] = [(name, (1, ord(name))) for name in names]
+    readable = [ord(name) for position, name in enumerate(names) if position not in dict(failures)]
+    return LoggedBatch(files, np.repeat(np.array(readable, np.float32)[:, None], 2, 1), list(failures))
 
 
 def test_a_log_keeps_whole_batches_and_nothing_else(tmp_path: Path) -> None:
     log = begun(tmp_path)
-    log.add(batch("abc"), torch.ones(2, 2), [(1, "empty file")])
-    log.add(batch("de"), torch.zeros(2, 2), [])
+    log.add(batch("abc", (1, "empty file")))
+    log.add(batch("de"))
     log.close()
     file = tmp_path / "v.npy.partial"
     whole = file.read_bytes()
@@ -213,15 +226,17 @@ def test_a_log_keeps_whole_batches_and_nothing_else(tmp_path: Path) -> None:
     for end in range(first, len(whole)):
         file.write_bytes(whole[:end])
         again = begun(tmp_path)
-        assert list(again.known) == ["a", "b", "c"]
+        assert list(known_to(again)) == ["a", "b", "c"]
         again.close()
     again = begun(tmp_path)
-    assert (again.known["b"].vector, again.known["b"].reason, again.known["c"].stamp) == (None, "empty file", (1, 99))
+    known = known_to(again)
+    assert (known["b"].vector, known["b"].reason, known["c"].stamp) == (None, "empty file", (1, 99))
+    assert [each.vector[0] for each in known.values() if each.vector is not None] == [ord("a"), ord("c")]
     again.close()
     for change in ({"model": "n"}, {"root": "s"}, {"dim": 3}):
         file.write_bytes(whole)
         other = begun(tmp_path, **change)
-        assert (other.known, other.started_over) == ({}, True)
+        assert (other.batches, other.started_over) == ([], True)
         other.close()
         other = begun(tmp_path, **change)
         assert other.started_over is False, "it is told once"
@@ -231,15 +246,15 @@ def test_a_log_keeps_whole_batches_and_nothing_else(tmp_path: Path) -> None:
 def test_flipped_bits_of_a_log_are_never_used(tmp_path: Path) -> None:
     log = begun(tmp_path)
     for name in "abc":
-        log.add(batch(name), torch.full((1, 2), float(ord(name))), [])
+        log.add(batch(name))
     log.close()
     file = tmp_path / "v.npy.partial"
     whole = file.read_bytes()
     for position in range(len(MAGIC), len(whole)):
         file.write_bytes(whole[:position] + bytes([whole[position] ^ 16]) + whole[position + 1 :])
         again = begun(tmp_path)
-        assert len(again.known) < 3
-        assert all(each.vector is not None and set(each.vector) == {ord(n)} for n, each in again.known.items())
+        assert len(known_to(again)) < 3
+        assert all(each.vector is not None and set(each.vector) == {ord(n)} for n, each in known_to(again).items())
         again.close()
     file.write_bytes(b"X" + whole)
     with pytest.raises(UsageError, match="move it away"):
@@ -248,32 +263,32 @@ def test_flipped_bits_of_a_log_are_never_used(tmp_path: Path) -> None:
 
 def test_a_forged_record_is_dropped(tmp_path: Path) -> None:
     forged: list[dict[str, Any]] = [{"files": []}, {"files": 5, "failures": []}]
-    forged.append({"files": [["a", [1, 1]]], "failures": [[9, "x"]]})
-    for about in forged:
+    forged.append({"files": [["a", [1, 1]]], "failures": [[9, "x"], [0, "y"]]})
+    forged.append({"files": [["a", [1, 1]], ["b", [1, 1]]], "failures": [[9, "x"], [0, "y"], [0, "y"]]})
+    for about in [*forged, {"files": [["a", [1, 1]], ["b", [1, 1]]], "failures": [[9, "x"]]}]:
         log = begun(tmp_path)
-        log._append(about, b"\0" * 8)
+        log._append(about, b"\0" * (0 if about is forged[-1] else 8))
         log.close()
         again = begun(tmp_path)
-        assert again.known == {}
+        assert again.batches == []
         again.remove()
 
 
 def test_a_full_disk_is_one_sentence_and_keeps_what_is_done(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
     log = begun(tmp_path)
-    log.add(batch("abc"), torch.ones(3, 2), [])
+    log.add(batch("abc"))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
         with pytest.raises(
             SelftaughtError, match=r"cannot write .*v\.npy\.partial: File too large; what is done is kept"
         ):
-            log.add([("d", (1, 1))] * 3000, torch.ones(3000, 2), [])
+            log.add(batch("d" * 3000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     log.close()
-    again = begun(tmp_path)
-    assert list(again.known) == ["a", "b", "c"]
+    assert list(known_to(begun(tmp_path))) == ["a", "b", "c"]
 
 
 def test_parts_are_embedded_apart_and_read_as_one(call: Call, run: Path, images: Path, embedder: Embedder) -> None:

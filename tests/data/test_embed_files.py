@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from selftaught.data import FileReader, ViewRequest, Views, embed_files, find_images, in_batches, stack_embeddings
+from selftaught.data import FileReader, ViewRequest, Views, embed_batches, find_images, in_batches, stack_embeddings
 
 CPU = torch.device("cpu")
 
@@ -30,9 +30,9 @@ def paths(photos: Path, tmp_path: Path) -> list[str]:
 def test_files_are_embedded_in_order_and_failures_named(paths: list[str], view: str, views: int, fill_to: int) -> None:
     requests = [ViewRequest(path, view, seed) for seed, path in enumerate(paths)]  # type: ignore[arg-type]
     reader = FileReader(Views(8, 9, 9))
-    batches = list(embed_files(encode, reader, in_batches(requests, 2), device=CPU, fill_to=fill_to))
-    assert [batch.positions for batch in batches] == [[0], [2, 3], [4], []]
-    assert [[i for i, _ in batch.failures] for batch in batches] == [[1], [], [5], [6]]
+    batches = list(embed_batches(encode, reader.read(in_batches(requests, 2)), CPU, fill_to))
+    assert [batch.files for batch in batches] == [2, 2, 2, 1]
+    assert [[i for i, _ in batch.failures] for batch in batches] == [[1], [], [1], [0]]
     assert batches[-1].heads == {}
     advanced: list[int] = []
     heads, failures = stack_embeddings(batches, len(requests), advanced.append)
@@ -56,6 +56,6 @@ def test_no_more_than_a_batch_is_kept(paths: list[str]) -> None:
         for _ in range(20):
             yield ViewRequest(paths[0], "center")
 
-    for _ in embed_files(remembered, FileReader(Views(8, 9, 9)), in_batches(requests(), 2), device=CPU):
+    for _ in embed_batches(remembered, FileReader(Views(8, 9, 9)).read(in_batches(requests(), 2)), CPU):
         assert sum(tensor() is not None for tensor in kept) <= 2
     assert len(kept) == 10

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from several import PATIENCE, apart
+from several import PATIENCE, apart, in_processes
 from torch import Tensor
 
 from conftest import TINY, draw_photos
@@ -25,13 +25,13 @@ from selftaught.learners import METHODS, has_setting
 from selftaught.networks import Encoder, build_backbone
 from selftaught.retrieval import score
 from selftaught.run_folder import FEATURES
-from selftaught.training import feature_file, loop
+from selftaught.training import frozen_backbone, loop
 from selftaught.training.evaluation import Unreadable
 from selftaught.training.frozen_backbone import KEPT_VIEWS, FeatureReader
 from selftaught.training.images import RunImages
+from selftaught.vector_log import LoggedBatch, VectorLog
 
 HEADS: dict[str, Any] = TINY | {"train": "heads", "quiet": True}
-CPU = torch.device("cpu")
 
 
 class CountingSource(ImageReader):
@@ -63,6 +63,10 @@ class CountingSource(ImageReader):
 
 @pytest.fixture
 def encoder() -> Encoder:
+    return make_encoder()
+
+
+def make_encoder() -> Encoder:
     torch.manual_seed(0)
     backbone = build_backbone("small")
     return Encoder(backbone.module, backbone.preprocessing).requires_grad_(False)
@@ -70,16 +74,17 @@ def encoder() -> Encoder:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feature_file, "BLOCK", 5)
+    monkeypatch.setattr(frozen_backbone, "BLOCK", 5)
 
 
 def reader_of(
     encoder: Encoder, images: ImageFolder, run: Path, stop_after: int | None = None
 ) -> tuple[FeatureReader, CountingSource]:
+    run.mkdir(exist_ok=True)
     interrupts = Interrupts()
     source = CountingSource(encoder, interrupts, stop_after)
     reader = FeatureReader(
-        source, encoder, run, RunImages(images, None, images), 0, CPU, Reporter(quiet=True), interrupts
+        source, encoder, run, RunImages(images, None, images), 0, torch.device("cpu"), Reporter(quiet=True), interrupts
     )
     return reader, source
 
@@ -121,7 +126,7 @@ def test_two_random_views_differ_and_are_decided_by_the_seed(photos: Path, tmp_p
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("stop_after", [2, 7, 17])
+@pytest.mark.parametrize("stop_after", [2, 7, 12])
 def test_interrupted_features_are_gone_on_with(photos: Path, tmp_path: Path, encoder: Encoder, stop_after: int) -> None:
     images = find_images(photos)
     calm, whole = reader_of(encoder, images, tmp_path / "calm")
@@ -132,7 +137,7 @@ def test_interrupted_features_are_gone_on_with(photos: Path, tmp_path: Path, enc
     resumed, second = reader_of(encoder, images, tmp_path / "stopped")
     assert torch.equal(ask(resumed, images, "random"), expected)
     again = len(first.asked) + len(second.asked) - len(whole.asked)
-    assert again < KEPT_VIEWS // 2 * feature_file.BLOCK, "no more than one block"
+    assert again == 0, "the block that was under way is finished"
     assert len(whole.asked) == len(images) * (2 + KEPT_VIEWS // 2)
     third, nothing = reader_of(encoder, images, tmp_path / "stopped")
     assert torch.equal(ask(third, images, "random"), expected)
@@ -164,9 +169,45 @@ def test_features_of_a_file_that_has_changed_are_not_taken(tmp_path: Path, encod
 def test_a_damaged_file_of_features_is_made_again(photos: Path, tmp_path: Path, encoder: Encoder) -> None:
     images = find_images(photos)
     expected = ask(reader_of(encoder, images, tmp_path)[0], images, "squash")
-    (file,) = (tmp_path / FEATURES).glob("squash-*.f32")
-    file.write_bytes(file.read_bytes()[:1000])
-    assert torch.equal(ask(reader_of(encoder, images, tmp_path)[0], images, "squash"), expected)
+    (file,) = (tmp_path / FEATURES).glob("squash-*.log")
+    whole = file.read_bytes()
+    for damaged in (whole[:1000], whole[:-1000] + bytes(1000), b"", b"mine"):
+        file.write_bytes(damaged)
+        reader, source = reader_of(encoder, images, tmp_path)
+        assert torch.equal(ask(reader, images, "squash"), expected)
+        assert [request.view for request in source.asked] == ["squash"] * len(images)
+        for made in set((tmp_path / FEATURES).glob("squash-*.log")) - {file}:
+            made.unlink()
+
+
+def compute_in_blocks(photos: Path, run: Path) -> tuple[list[Tensor], int]:
+    """The features of all views in blocks of 5 images, and how many views this process has computed."""
+    patch, images = pytest.MonkeyPatch(), find_images(photos)
+    patch.setattr(frozen_backbone, "BLOCK", 5)
+    reader, source = reader_of(make_encoder(), images, run)
+    return [ask(reader, images, view) for view in ("squash", "center", "random")], len(source.asked)
+
+
+def test_several_processes_share_the_work_and_give_the_features_of_one(photos: Path, tmp_path: Path) -> None:
+    ((expected, asked),) = in_processes(1, tmp_path / "alone", compute_in_blocks, photos, tmp_path / "one")
+    for attempt, run in enumerate([tmp_path / "two"] * 2):
+        results = in_processes(2, tmp_path / str(attempt), compute_in_blocks, photos, run)
+        assert all(torch.equal(one, other) for found, _ in results for one, other in zip(found, expected, strict=True))
+        parts = [part for _, part in results]
+        assert (sum(parts), min(parts) > 0) == ((asked, True) if not attempt else (0, False))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_only_what_is_behind_the_damage_is_computed_again(photos: Path, tmp_path: Path, encoder: Encoder) -> None:
+    images = find_images(photos)
+    expected = ask(reader_of(encoder, images, tmp_path)[0], images, "squash")
+    (file,) = (tmp_path / FEATURES).glob("squash-*.log")
+    content = bytearray(file.read_bytes())
+    content[content.rindex(b'{"files"') + 1000] ^= 1
+    file.write_bytes(content)
+    reader, source = reader_of(encoder, images, tmp_path)
+    assert torch.equal(ask(reader, images, "squash"), expected)
+    assert [request.path for request in source.asked] == images.paths()[20:]
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -195,7 +236,7 @@ def test_a_full_disk_is_told_in_one_sentence(photos: Path, tmp_path: Path, encod
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
-        with pytest.raises(SelftaughtError, match=r"cannot keep the features in .*: File too large; they take 0 MiB"):
+        with pytest.raises(SelftaughtError, match=r"cannot write .*squash-.*\.log: File too large; what is done"):
             ask(reader_of(encoder, images, tmp_path)[0], images, "squash")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -263,7 +304,7 @@ def test_an_interrupt_while_features_are_computed_says_how_to_go_on(
 ) -> None:
     encode = FeatureReader._encode
 
-    def interrupting(self: FeatureReader, images: Tensor) -> Tensor:
+    def interrupting(self: FeatureReader, images: Tensor) -> dict[str, Tensor]:
         self.interrupts.asked = True
         return encode(self, images)
 
@@ -278,17 +319,17 @@ def test_an_interrupt_while_features_are_computed_says_how_to_go_on(
 def learn_and_die(photos: Path, run: Path) -> None:
     """A run that is killed when two blocks of the random views' features are written."""
     patch = pytest.MonkeyPatch()
-    patch.setattr(feature_file, "BLOCK", 5)
-    write, written = feature_file.FeatureFile.write, 0
+    patch.setattr(frozen_backbone, "BLOCK", 5)
+    add, added = VectorLog.add, 0
 
-    def write_or_die(file: feature_file.FeatureFile, *given: Any) -> None:
-        nonlocal written
-        write(file, *given)
-        written += file.file.name.startswith("random-")
-        if written == 2:
+    def add_or_die(log: VectorLog, batch: LoggedBatch) -> None:
+        nonlocal added
+        add(log, batch)
+        added += log.path.name.startswith("random-")
+        if added == 2:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    patch.setattr(feature_file.FeatureFile, "write", write_or_die)
+    patch.setattr(VectorLog, "add", add_or_die)
     train(photos, out=run, epochs=1, **HEADS)
 
 
@@ -299,7 +340,7 @@ def test_a_run_killed_while_features_are_computed_ends_with_the_same_bits(photos
     with apart(learn_and_die, photos, run) as process:
         process.join(PATIENCE)
         assert process.exitcode == -signal.SIGKILL
-    assert any(any(file.read_bytes()) for file in run.glob(f"{FEATURES}/random-*.sums"))
+    assert [file.read_bytes().count(b'{"files"') for file in run.glob(f"{FEATURES}/random-*.log")] == [2]
     train(resume=run, quiet=True)
     train(photos, out=tmp_path / "calm", epochs=1, **HEADS)
     assert (run / "model.safetensors").read_bytes() == (tmp_path / "calm" / "model.safetensors").read_bytes()

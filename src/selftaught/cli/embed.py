@@ -21,7 +21,7 @@ from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import lock_output, plain_path, write_atomically
 from selftaught.launched import launched
 from selftaught.model_files import DESCRIPTION, write_model
-from selftaught.vector_log import Known, VectorLog
+from selftaught.vector_log import Known, LoggedBatch, VectorLog
 from selftaught.vectors import Vectors, check_target, part_of, read_vectors, skipped_file, write_vectors
 
 WHITENED = ".model"
@@ -42,21 +42,24 @@ def embed(use: ModelUse, source: str, out: Path, shard: str | None, allow_skippe
         images = _part(images, number, count)
         root = plain_path(images.root)
         stamps = list(map(stamp, images.paths()))
-        before = _previous(target, embedder, root, reporter)
-        with closing(VectorLog(target, model=embedder.identity, root=str(root), dim=embedder.dim)) as log:
+        known = _previous(target, embedder, root, reporter)
+        partial = target.with_name(f"{target.name}.partial")
+        with closing(VectorLog(partial, model=embedder.identity, root=str(root), dim=embedder.dim)) as log:
             if log.started_over:
                 reporter.say(f"{printable(log.path)} is of another model or folder: started over")
-            known = before | log.known
+            for done in log.batches:
+                known |= done.known()
             todo = [i for i, file in enumerate(images.files) if file not in known or known[file].stamp != stamps[i]]
             if known:
                 reporter.say(f"{len(images) - len(todo)} of {len(images)} images are done, {len(todo)} to do")
 
             def add(batch: list[int], vectors: Tensor, failures: Failures) -> None:
-                log.add([(images.files[i], stamps[i]) for i in batch], vectors, failures)
+                made = LoggedBatch([(images.files[i], stamps[i]) for i in batch], vectors.numpy(), failures)
+                log.add(made)
+                known.update(made.known())
 
             with reporter.work("embedding images", len(images), len(images) - len(todo)) as tell:
                 embedder.encoding.encode_rest(images, todo, tell, add, log.save)
-            known |= log.known
             skipped = [Skipped(file, known[file].reason) for file in images.files if known[file].vector is None]
             report_skipped(images, skipped, allow_skipped, reporter)
             found = {i: row for i, file in enumerate(images.files) if (row := known[file].vector) is not None}

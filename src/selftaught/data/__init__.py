@@ -21,10 +21,10 @@ from selftaught.data.center_view import center_view, cut_views, view_matrices
 from selftaught.data.copies import ALTERATIONS, Picture, examine, find_same_bytes, find_same_files, fingerprint
 from selftaught.data.crop_boxes import view_seed, view_seeds
 from selftaught.data.decoded_cache import DecodedCache
-from selftaught.data.embed_files import Advance, embed_files, in_batches, stack_embeddings
+from selftaught.data.embed_files import Advance, Embedded, embed_batches, in_batches, stack_embeddings
 from selftaught.data.file_reader import FileReader, find_unreadable
 from selftaught.data.folder import ImageFolder, Skipped, check_skipped, find_images, join_folders, skipped_table
-from selftaught.data.images import from_array, open_image, stamp, to_rgb
+from selftaught.data.images import Stamp, from_array, open_image, stamp, to_rgb
 from selftaught.data.loader import ReadersEnded
 from selftaught.data.products import draw_photos, make_products
 from selftaught.data.requests import Batch, ImageReader, View, ViewRequest
@@ -41,6 +41,7 @@ __all__ = [
     "Batch",
     "CachedReader",
     "DecodedCache",
+    "Embedded",
     "FileReader",
     "ImageFolder",
     "ImageReader",
@@ -48,6 +49,7 @@ __all__ = [
     "Picture",
     "ReadersEnded",
     "Skipped",
+    "Stamp",
     "View",
     "ViewRequest",
     "Views",
@@ -62,7 +64,7 @@ __all__ = [
     "cut_views",
     "delete_collection",
     "draw_photos",
-    "embed_files",
+    "embed_batches",
     "examine",
     "find_benchmark",
     "find_images",

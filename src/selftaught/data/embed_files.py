@@ -1,4 +1,4 @@
-"""Image files → embeddings, through any network, batch by batch."""
+"""Views of images → embeddings, through any network, batch by batch."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from selftaught.data.requests import ImageReader, ViewRequest
+from selftaught.data.requests import Batch
 
 T = TypeVar("T")
 Encode = Callable[[Tensor], dict[str, Tensor]]
@@ -19,45 +19,34 @@ class Embedded(NamedTuple):
 
     heads: dict[str, Tensor]
     """Per head (files × views)×d on the device; empty if no file of the batch can be read."""
-    positions: list[int]
-    """The requests, of all batches, that the rows answer; ``views`` rows each."""
+    files: int
+    """The number of files in the batch, with those that cannot be read."""
     failures: list[tuple[int, str]]
-    """(request, reason) for the others."""
+    """(position in the batch, reason) for those."""
 
 
-def embed_files(
-    encode: Encode,
-    reader: ImageReader,
-    batches: Iterable[list[ViewRequest]],
-    *,
-    device: torch.device,
-    fill_to: int = 0,
+def embed_batches(
+    encode: Encode, batches: Iterable[Batch], device: torch.device, fill_to: int = 0
 ) -> Iterator[Embedded]:
-    """Embed files batch by batch, in order, in constant memory.
+    """Embed what a reader gives, batch by batch, in order, in constant memory: the one loop from views to vectors.
 
     Args:
         encode: uint8 n×3×H×W on ``device`` → n×d per head.
-        batches: read as they are needed; :func:`in_batches` makes them from single requests.
         fill_to: give ``encode`` at least this many files at once, by repeating the last: a compiled network would be
             compiled again for a shorter batch.
     """
-    done = 0
-    for batch in reader.read(batches):
+    for batch in batches:
         heads: dict[str, Tensor] = {}
-        if batch.positions:
+        files = len(batch.positions)
+        if files:
             images = batch.images.to(device, non_blocking=True)
-            files, views = images.shape[:2]
+            views = images.shape[1]
             images = images.flatten(0, 1)
             if files < fill_to:
                 images = torch.cat([images, images[-1:].expand((fill_to - files) * views, -1, -1, -1)])
             with torch.no_grad():
                 heads = {head: rows[: files * views] for head, rows in encode(images).items()}
-        yield Embedded(
-            heads,
-            [done + position for position in batch.positions],
-            [(done + position, reason) for position, reason in batch.failures],
-        )
-        done += len(batch.positions) + len(batch.failures)
+        yield Embedded(heads, files + len(batch.failures), batch.failures)
 
 
 def in_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
@@ -82,16 +71,16 @@ def stack_embeddings(
     """
     heads: dict[str, Tensor] = {}
     failures: list[tuple[int, str]] = []
-    filled = 0
+    done = filled = 0
     for batch in batches:
         rows = 0
         for head, embeddings in batch.heads.items():
             rows = len(embeddings)
             if head not in heads:  # allocated at once: joining parts would take twice the memory
-                views = rows // len(batch.positions)
+                views = rows // (batch.files - len(batch.failures))
                 heads[head] = torch.empty(count * views, embeddings.shape[1], device=embeddings.device)
             heads[head][filled : filled + rows] = embeddings
-        filled += rows
-        failures += batch.failures
-        advance(len(batch.positions) + len(batch.failures))
+        failures += [(done + position, reason) for position, reason in batch.failures]
+        done, filled = done + batch.files, filled + rows
+        advance(batch.files)
     return {head: embeddings[:filled] for head, embeddings in heads.items()}, failures

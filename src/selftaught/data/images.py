@@ -16,6 +16,8 @@ EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp
 UNREAD = frozenset({".heic", ".heif", ".avif"})
 """Endings of photos in formats that are not read here: they are left out with a reason, not in silence."""
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
+Stamp = tuple[int, int]
+"""A file's size in bytes and its time of change in ns: either differs after a change."""
 
 
 def open_image(path: str | os.PathLike[str], least: int | None = None) -> Image.Image:
@@ -54,8 +56,8 @@ def open_image(path: str | os.PathLike[str], least: int | None = None) -> Image.
         raise ImageError(f"damaged: {' '.join(str(error).split()) or type(error).__name__}") from None
 
 
-def stamp(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """An image's size in bytes and time of change in ns (for a member, the shard's): either differs after a change.
+def stamp(path: str | os.PathLike[str]) -> Stamp:
+    """The stamp of an image; for a member of a tar shard, the shard's time of change.
 
     For a file that is gone, it is one that no file has: reading the image will report it.
     """

@@ -76,7 +76,7 @@ def describe_course(course: Course, embedder: Embedder) -> list[tuple[str, str]]
     left_out = f"; {course.skipped:,} more could not be read (skipped.csv)" if course.skipped else ""
     weights = "pretrained" if record.pretrained else "without pretrained weights"
     learned = "only the last layer learned" if settings.train == "heads" else "all of it learned"
-    sides = " and ".join(map(str, embedder.sides))
+    sides = " and ".join(map(str, embedder.encoding.sides))
     facts = {
         "Photos": count + left_out,
         "Backbone": f"{record.backbone}, {weights}, {learned}",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,17 +69,28 @@ class Parts:
     record: RunRecord
     settings: Settings
     images: ImageFolder
+    labeled: ImageFolder | None
+    """Images to measure on."""
     learner: Learner
     module: Any
     """The learner as Fabric wraps it."""
     optimizer: Optimizer
     fabric: Fabric
+    images_reader: ImageReader
     reader: ImageReader
-    evaluation: Evaluation
-    survey: Evaluation
-    """Like ``evaluation``, but it always reads images; ``evaluation`` reads features where only the heads learn."""
+    """It reads images too, or their features where only the heads learn."""
     logbook: Logbook
     context: Context
+    passes: Passes
+
+    @cached_property
+    def evaluation(self) -> Evaluation:
+        return Evaluation(self, self.reader, self.passes)
+
+    @cached_property
+    def survey(self) -> Evaluation:
+        """Like ``evaluation``, but it always reads images."""
+        return Evaluation(self, self.images_reader)
 
 
 class Prepared(NamedTuple):
@@ -142,8 +154,7 @@ def assemble(
     stage: Stage, images: RunImages, resumed: bool, context: Context, passes: Passes, neighbors: Choice | None = None
 ) -> Iterator[Parts]:
     """The parts of a stage with these images; ``resumed``: its weights will come from a checkpoint."""
-    reporter, interrupts = context.reporter, context.interrupts
-    with interrupts.at_once():
+    with context.interrupts.at_once():
         start = None if resumed else find_start(stage, context.own)
         record, chosen, backbone, device = prepare(stage, images, resumed, context, start, neighbors=neighbors)
         run_on_first(lambda: write_record(stage.folder, record))
@@ -155,35 +166,34 @@ def assemble(
         if start is not None:
             begin_with(learner, start)
         with_global_batch_norm(learner)
-        reader = make_reader(chosen, backbone.preprocessing, stage.collection, device)
+        reader = source = make_reader(chosen, backbone.preprocessing, stage.collection, device)
     try:
         reader.prepare(images.training, images.evaluation)
         fabric = make_fabric(device, chosen.precision)
         learner.to(device)  # otherwise Fabric warns that only the backbone is there
         module, optimizer = fabric.setup(learner, make_optimizer(learner, chosen))
         learner.train()
-        survey = Evaluation(learner, fabric, reader, reporter, interrupts, chosen, images.evaluation)
         if frozen:
-            features = FeatureReader(reader, encoder, stage.folder, images, chosen.seed, device, reporter, interrupts)
+            reader = features = FeatureReader(
+                source, encoder, stage.folder, images, chosen.seed, device, context.reporter, context.interrupts
+            )
             if not resumed and start is None:
                 features.start(learner.network)
-            reader = features
-        evaluation = Evaluation(learner, fabric, reader, reporter, interrupts, chosen, images.evaluation, passes)
-        logbook = Logbook(stage.folder, record.tensorboard)
         yield Parts(
             stage.folder,
             record,
             chosen,
             images.training,
+            images.evaluation,
             learner,
             module,
             optimizer,
             fabric,
+            source,
             reader,
-            evaluation,
-            survey,
-            logbook,
+            Logbook(stage.folder, record.tensorboard),
             context,
+            passes,
         )
     finally:
         reader.close()

@@ -3,32 +3,32 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from selftaught.console import Interrupts, Reporter
 from selftaught.data import (
     ImageFolder,
     ImageReader,
     Skipped,
     View,
     ViewRequest,
-    embed_files,
+    embed_batches,
     in_batches,
     stack_embeddings,
     view_seed,
 )
 from selftaught.errors import ImageError, SelftaughtError, printable
-from selftaught.learners import Learner
 from selftaught.networks import HALF
 from selftaught.parallel import all_gather_list, gather_rows, run_on_first, shard, world
-from selftaught.recipes import Settings
 from selftaught.retrieval import score
-from selftaught.training.fabric import Fabric
 from selftaught.training.gradient_parts import part_size
 from selftaught.training.label_free import effective_rank, probes_of, view_agreement
 from selftaught.training.readout import fit_readout
+
+if TYPE_CHECKING:
+    from selftaught.training.assemble import Parts
 
 EMBEDDED_ON_GPU, EMBEDDED_ON_CPU = 256, 64
 """Images embedded at once."""
@@ -75,23 +75,14 @@ class Evaluation:
     With several processes, each embeds a part of the images, and each gets all embeddings.
     """
 
-    def __init__(
-        self,
-        learner: Learner,
-        fabric: Fabric,
-        reader: ImageReader,
-        reporter: Reporter,
-        interrupts: Interrupts,
-        settings: Settings,
-        labeled: ImageFolder | None,
-        passes: Passes | None = None,
-    ) -> None:
+    def __init__(self, parts: "Parts", reader: ImageReader, passes: Passes | None = None) -> None:
         """``passes``: keeps passes over the images, to be reused when training restarts without unreadable ones."""
-        self.learner, self.fabric, self.reader = learner, fabric, reader
-        self.reporter, self.interrupts, self.settings, self.labeled = reporter, interrupts, settings, labeled
-        most = EMBEDDED_ON_GPU if fabric.device.type == "cuda" else EMBEDDED_ON_CPU
-        self.batch_size = min(most, part_size(settings) or most)
-        self.passes, self.compiled = passes, False
+        self.reader, self.passes = reader, passes
+        self.learner, self.fabric, self.settings = parts.learner, parts.fabric, parts.settings
+        self.labeled, self.context = parts.labeled, parts.context
+        most = EMBEDDED_ON_GPU if self.fabric.device.type == "cuda" else EMBEDDED_ON_CPU
+        self.batch_size = min(most, part_size(self.settings) or most)
+        self.compiled = False
         """Whether the network is compiled, for batches of exactly that size."""
         self.exponent = HALF
         """How much the finished model is whitened, where it is; known once the untrained one has been measured."""
@@ -159,22 +150,21 @@ class Evaluation:
                 return known
         own = [indices[i] for i in shard(len(indices))]
         self.learner.eval()
-        with self.reporter.work(label, len(own)) as tell:
+        with self.context.reporter.work(label, len(own)) as tell:
 
             def advance(more: int) -> None:
                 if world() == 1:  # with several processes, the loop asks all of them together
-                    self.interrupts.check()
+                    self.context.interrupts.check()
                 tell(more)
 
             # The network is compiled for one size of input only.
             compiled = self.compiled and view == "squash" and not exact
             stance = nullcontext() if compiled else torch.compiler.set_stance("force_eager")
             with stance, nullcontext() if exact else self.fabric.autocast():
-                batches = embed_files(
+                batches = embed_batches(
                     network or self.learner.network,
-                    self.reader,
-                    in_batches(self._requests(images, own, view), self.batch_size),
-                    device=self.fabric.device,
+                    self.reader.read(in_batches(self._requests(images, own, view), self.batch_size)),
+                    self.fabric.device,
                     fill_to=self.batch_size if compiled else 0,
                 )
                 heads, failures = stack_embeddings(batches, len(own), advance)

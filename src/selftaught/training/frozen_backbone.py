@@ -4,28 +4,47 @@ The loop, the learners and the checkpoints are the same as in all training. Two 
 learn, and :class:`FeatureReader` answers requests for views with features, which the encoder returns unchanged.
 """
 
-import hashlib
+import os
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from selftaught.console import Interrupts, Reporter, Tell
-from selftaught.data import Batch, ImageFolder, ImageReader, Skipped, View, ViewRequest, stamp, view_seed
+from selftaught.data import (
+    Batch,
+    ImageFolder,
+    ImageReader,
+    Skipped,
+    Stamp,
+    View,
+    ViewRequest,
+    embed_batches,
+    in_batches,
+    stamp,
+    view_seed,
+)
+from selftaught.files import make_folder
+from selftaught.model_files import fingerprint
 from selftaught.networks import EmbeddingNetwork, Encoder
-from selftaught.parallel import all_gather_list, broadcast, run_on_first, shard
+from selftaught.parallel import all_gather_list, broadcast, rank, run_on_first, shard
 from selftaught.run_folder import FEATURES
 from selftaught.training.evaluation import Unreadable
-from selftaught.training.feature_file import FeatureFile
 from selftaught.training.images import RunImages
+from selftaught.vector_log import LoggedBatch, VectorLog, read_log
 
 KEPT_VIEWS = 4
 """Random views of each training image whose features are kept; a request for two gets two of them. Twice as many took
 twice the time and gave the same Recall@1 within 0.1."""
-BLOCK = 8192
+VIEWS = {"squash": 1, "center": 1, "random": KEPT_VIEWS}
+BLOCK = 64
+"""Images whose features are computed and written together; a kill loses only the block under way."""
 CPU_ROWS = 8
 """Images that a CPU embeds at once: the feature maps of more images leave its caches, which doubles the time."""
 
@@ -52,7 +71,8 @@ class FeatureReader(ImageReader):
         self.source, self.encoder, self.folder = source, encoder, run / FEATURES
         self.images, self.seed, self.device = images, seed, device
         self.reporter, self.interrupts = reporter, interrupts
-        self._kept: dict[str, tuple[np.ndarray, dict[str, int]]] = {}
+        self._kept: dict[str, tuple[list[np.ndarray], dict[str, int]]] = {}
+        """Per kind of view: blocks of features, images×views×d, and the number of each file among all their rows."""
 
     @property
     def note(self) -> str | None:
@@ -81,108 +101,117 @@ class FeatureReader(ImageReader):
         if not isinstance(head, nn.Linear) or head.out_features > head.in_features:
             return
         self._kept = self._kept or self._compute()
-        directions = broadcast(principal_directions(self._kept["squash"][0][:, 0], head.out_features))
+        directions = broadcast(
+            principal_directions([block[:, 0] for block in self._kept["squash"][0]], head.out_features)
+        )
         with torch.no_grad():
             head.weight.copy_(directions)
 
     def _find(self, request: ViewRequest) -> np.ndarray:
-        features, rows = self._kept[request.view]
-        views: np.ndarray = features[rows[request.path]]
+        blocks, rows = self._kept[request.view]
+        block, row = divmod(rows[request.path], BLOCK)
+        views: np.ndarray = blocks[block][row]
         return views[random.Random(request.seed).sample(range(KEPT_VIEWS), 2)] if request.view == "random" else views
 
-    def _compute(self) -> dict[str, tuple[np.ndarray, dict[str, int]]]:
-        """The features of each kind of view, and the row of each file in them."""
-        weights, training = _digest(self.encoder), self.encoder.training
+    def _compute(self) -> dict[str, tuple[list[np.ndarray], dict[str, int]]]:
+        about = {"preprocessing": asdict(self.encoder.preprocessing), "pooling": self.encoder.pooling}
+        weights, training = fingerprint(about, self.encoder), self.encoder.training
         self.encoder.eval()
         # Random views come last: by then unreadable images are known, and the cache has decoded the others.
         images, measured = self.images.training, self.images.evaluation
         rows = _rows(images)
-        kept = {"squash": (self._keep("squash", images, 1, weights), rows)}
+        kept = {"squash": (self._keep("squash", images, weights), rows)}
         if measured is not None:
-            kept["center"] = self._keep("center", measured, 1, weights), _rows(measured)
-        kept["random"] = self._keep("random", images, KEPT_VIEWS // 2, weights), rows
+            kept["center"] = self._keep("center", measured, weights), _rows(measured)
+        kept["random"] = self._keep("random", images, weights), rows
         self.encoder.train(training)
         return kept
 
-    def _keep(self, view: View, images: ImageFolder, looks: int, weights: bytes) -> np.ndarray:
-        """The features of ``looks`` requests for a view of each image; a request for "random" gives two views."""
-        key = run_on_first(lambda: hashlib.sha256(weights + _digest_files(images)).hexdigest()[:16])
-        views = looks * (2 if view == "random" else 1)
-        kept = FeatureFile(self.folder / f"{view}-{key}.f32", len(images), views, self.encoder.features)
-        blocks = run_on_first(kept.prepare)
-        left, total = sum(len(kept.images(block)) for block in blocks) * looks, len(images) * looks
-        with self.reporter.work(f"computing features of {view} views", total, total - left) as tell:
-            failed = self._fill(kept, [blocks[i] for i in shard(len(blocks))], view, images, looks, tell)
+    def _keep(self, view: View, images: ImageFolder, weights: str) -> list[np.ndarray]:
+        """The features of a view of all images, in blocks; those that are missing are computed.
+
+        A block is taken from a log only as a whole: the same images, computed together, give the same bits.
+        """
+        width = VIEWS[view] * self.encoder.features
+        about = {"model": weights, "root": str(images.root), "dim": width}
+        files = run_on_first(lambda: [(file, stamp(images.path(i))) for i, file in enumerate(images.files)])
+        blocks = list(in_batches(files, BLOCK))
+
+        def find_missing() -> list[int]:
+            known = self._read(view, about)
+            return [number for number, block in enumerate(blocks) if tuple(block) not in known]
+
+        missing = run_on_first(find_missing)
+        left = sum(len(blocks[number]) for number in missing)
+        with self.reporter.work(f"computing features of {view} views", len(images), len(images) - left) as tell:
+            own = {missing[i]: blocks[missing[i]] for i in shard(len(missing))}
+            failed = self._fill(own, view, images, about, tell) if own else []
         skipped = all_gather_list(failed)  # after this, all processes have written
         if skipped:
             raise Unreadable(images, skipped)
-        return kept.array()
+        known = self._read(view, about)
+        return [known[tuple(block)].reshape(len(block), VIEWS[view], -1) for block in blocks]
 
-    @torch.no_grad()
+    def _read(self, view: View, about: dict[str, Any]) -> dict[tuple[tuple[str, Stamp], ...], np.ndarray]:
+        """The features in the logs of all processes, now and in earlier attempts."""
+        logs = [read_log(path, about, mapped=True) for path in self.folder.glob(f"{view}-*.log") if path.is_file()]
+        return {tuple(batch.files): batch.vectors for log in logs if log is not None for batch in log[0]}
+
     def _fill(
-        self, kept: FeatureFile, blocks: list[int], view: View, images: ImageFolder, looks: int, tell: Tell
+        self,
+        blocks: dict[int, list[tuple[str, Stamp]]],
+        view: View,
+        images: ImageFolder,
+        about: dict[str, Any],
+        tell: Tell,
     ) -> list[Skipped]:
-        """Compute and write blocks; returns the images that cannot be read, whose blocks stay unfinished."""
-        pieces = [(block, look) for block in blocks for look in range(looks)]
+        """Compute and write blocks; returns the images that cannot be read, whose blocks are left out."""
+        looks = KEPT_VIEWS // 2 if view == "random" else 1  # a request for "random" gives two views
         requests = (
-            [ViewRequest(images.path(i), view, view_seed(self.seed, i, look)) for i in kept.images(block)]
-            for block, look in pieces
+            [
+                ViewRequest(images.path(i), view, view_seed(self.seed, i, look))
+                for look in range(looks)
+                for i in range(number * BLOCK, number * BLOCK + len(block))
+            ]
+            for number, block in blocks.items()
         )
-        skipped: dict[int, str] = {}
-        parts: list[Tensor] = []
-        for (block, look), batch in zip(pieces, self.source.read(requests), strict=True):
-            skipped |= {kept.images(block)[position]: reason for position, reason in batch.failures}
-            parts.append(self._encode(batch.images) if not batch.failures else torch.empty(0))
-            if look + 1 == looks:
-                if skipped.keys().isdisjoint(kept.images(block)):
-                    kept.write(block, torch.cat(parts, 1).numpy())
-                parts.clear()
-            self.interrupts.check()
-            tell(len(kept.images(block)))
-        return [Skipped(images.files[i], reason) for i, reason in skipped.items()]
+        embedded = embed_batches(self._encode, self.source.read(requests), self.device)
+        skipped: list[Skipped] = []
+        make_folder(self.folder)
+        path = self.folder / f"{view}-{rank()}-{os.urandom(4).hex()}.log"
+        with closing(VectorLog(path, **about)) as log:
+            for block, batch in zip(blocks.values(), embedded, strict=True):
+                if batch.failures:
+                    reasons = {block[position % len(block)][0]: reason for position, reason in batch.failures}
+                    skipped += [Skipped(file, reason) for file, reason in reasons.items()]
+                else:
+                    rows = batch.heads["f"].unflatten(0, (looks, len(block), -1)).transpose(0, 1)
+                    log.add(LoggedBatch(block, rows.flatten(1).numpy(), []))
+                self.interrupts.check()
+                tell(len(block))
+        return skipped
 
-    def _encode(self, images: Tensor) -> Tensor:
-        """uint8 n×views×3×H×W → n×views×d on the CPU, in full precision, as the finished model computes features."""
-        rows = images.to(self.device).flatten(0, 1)
+    def _encode(self, images: Tensor) -> dict[str, Tensor]:
+        """uint8 n×3×H×W → n×d on the CPU, in full precision, as the finished model computes features."""
         with torch.autocast(self.device.type, enabled=False):
-            parts = [self.encoder(part) for part in rows.split(CPU_ROWS if self.device.type == "cpu" else len(rows))]
-        features: Tensor = torch.cat(parts).float().cpu().unflatten(0, images.shape[:2])
-        return features
+            at_once = CPU_ROWS if self.device.type == "cpu" else len(images)
+            parts = [self.encoder(part) for part in images.split(at_once)]
+        return {"f": torch.cat(parts).float().cpu()}
 
 
-def principal_directions(features: np.ndarray, count: int) -> Tensor:
-    """The orthogonal directions of largest variance, count×d, from features n×d.
+def principal_directions(blocks: Sequence[np.ndarray], count: int) -> Tensor:
+    """The orthogonal directions of largest variance, count×d, from features in blocks of n×d.
 
     Example:
         >>> points = np.array([[0.0, 0.0], [3.0, 3.0], [6.0, 6.0], [3.0, 3.1]])
-        >>> [round(abs(x), 1) for x in principal_directions(points, 1)[0].tolist()]
+        >>> [round(abs(x), 1) for x in principal_directions([points[:2], points[2:]], 1)[0].tolist()]
         [0.7, 0.7]
     """
-    mean = features.mean(0, dtype=np.float64)
-    products = np.zeros((len(mean), len(mean)))
-    for first in range(0, len(features), BLOCK):  # the features may be on the disk, and larger than the memory
-        centered = features[first : first + BLOCK] - mean
-        products += centered.T @ centered
+    mean = sum(block.sum(0, dtype=np.float64) for block in blocks) / sum(map(len, blocks))
+    products = sum((block - mean).T @ (block - mean) for block in blocks)
     vectors = torch.from_numpy(np.linalg.eigh(products)[1])
     return vectors.flip(1)[:, :count].T.float()
 
 
 def _rows(images: ImageFolder) -> dict[str, int]:
     return {path: row for row, path in enumerate(images.paths())}
-
-
-def _digest_files(images: ImageFolder) -> bytes:
-    """A digest of the files' names, sizes and times of change."""
-    digest = hashlib.sha256()
-    for path in images.paths():
-        digest.update(f"{path}\0{stamp(path)}\0".encode("utf-8", "surrogateescape"))
-    return digest.digest()
-
-
-def _digest(encoder: Encoder) -> bytes:
-    """A digest of an encoder's weights, preprocessing and pooling."""
-    digest = hashlib.sha256(repr((encoder.preprocessing, encoder.pooling)).encode())
-    for name, tensor in encoder.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.digest()

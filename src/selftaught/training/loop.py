@@ -38,6 +38,7 @@ from selftaught.training.label_free import symptom
 from selftaught.training.legs import rate_factor
 from selftaught.training.logbook import epoch_line
 from selftaught.training.model import find_exponent, has_floor, save_floor
+from selftaught.training.readback import Readback
 from selftaught.training.snapshots import write_snapshot
 
 EPOCH_INTERVAL = 60.0
@@ -262,7 +263,7 @@ class Loop:
         if rank() == 0:
             (self.parts.folder / PARTIAL).unlink(missing_ok=True)
 
-    def _word(self, state: TrainState, recent: "Readback", pace: float, images: float) -> str:
+    def _word(self, state: TrainState, recent: Readback, pace: float, images: float) -> str:
         epochs = self.epochs
         left = (epochs - state.epoch) * len(state.plan) - state.step
         seconds = left / pace + self.parts.logbook.seconds_beside_steps * (epochs - state.epoch)
@@ -294,27 +295,3 @@ class Loop:
             f"{kept.state.epoch if kept else 0} is kept in {printable(self.parts.folder)}; try a lower {rates}, "
             "a larger --batch-size, or pretrained weights"
         )
-
-
-class Readback:
-    """The latest losses that have reached the host, without ever waiting for the device."""
-
-    def __init__(self) -> None:
-        self.values: list[float] | None = None
-        self._waiting: tuple[Tensor, torch.cuda.Event | None] | None = None
-
-    def offer(self, losses: Tensor) -> None:
-        if self._waiting is not None:
-            copy, event = self._waiting
-            if event is not None and not event.query():
-                return
-            self.values = copy.tolist()
-        if losses.device.type == "cuda":
-            event = torch.cuda.Event()
-            copy = torch.empty(losses.shape, dtype=losses.dtype, pin_memory=True)
-            copy.copy_(losses, non_blocking=True)
-            event.record()
-            self._waiting = copy, event
-        else:
-            self._waiting = None
-            self.values = losses.tolist()

@@ -6,15 +6,14 @@ however many tensors there are, and never waits.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from itertools import groupby
 from types import MappingProxyType
 from typing import Any, NamedTuple, overload
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+
+from selftaught.training.row_layout import columns_of, lay_out
 
 AVERAGES = ("exp_avg", "exp_avg_sq")
 
@@ -102,7 +101,7 @@ class _Memory:
     """
 
     def __init__(self, params: list[Tensor], settings: _Settings) -> None:
-        self.params = sorted(params, key=lambda p: (not _columns(p), _columns(p)))  # vectors last
+        self.params = sorted(params, key=lambda p: (not columns_of(p), columns_of(p)))  # vectors last
         self.settings = settings
         self.size = -(-sum(p.numel() for p in self.params) // 64) * 64  # so that each row of ``work`` is aligned
         first = self.params[0]
@@ -113,8 +112,8 @@ class _Memory:
         self.averages: tuple[Tensor, ...] = ()
         self.average_parts: tuple[list[Tensor], ...] = ([], [])
 
-        self.layout = layout = _layout(
-            tuple((len(p), _columns(p)) for p in self.params if _columns(p)), first.dtype, first.device
+        self.layout = layout = lay_out(
+            tuple((len(p), columns_of(p)) for p in self.params if columns_of(p)), first.dtype, first.device
         )
         self.vectors = self.weights[layout.size :]
         self.sums = first.new_zeros(4, layout.rows + 1 + layout.matrices)
@@ -240,55 +239,6 @@ class _Block(NamedTuple):
     """rows×1: the multiple of the weights that is subtracted from the moves."""
     kept: Tensor
     """rows×1: the factor of the weights after decay."""
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """Where the rows of a list of matrices are, when they lie one after the other."""
-
-    size: int
-    rows: int
-    matrices: int
-    blocks: tuple[tuple[int, int, int, slice], ...]
-    """For matrices with the same number of columns: first and last place in memory, columns, and their rows."""
-    owners: Tensor
-    """The matrix that each row belongs to."""
-    places: Tensor
-    """The rows of each matrix, matrices×most rows, padded with the number ``rows``, which is no row."""
-    channel_limit: Tensor
-    """1 / √columns of each matrix."""
-    layer_limit: Tensor
-    """1 / √(rows × columns)."""
-
-
-@lru_cache(maxsize=16)
-def _layout(shapes: tuple[tuple[int, int], ...], dtype: torch.dtype, device: torch.device) -> _Layout:
-    """The layout of matrices of these (rows, columns), sorted by columns. Cached: copying to a device may wait."""
-    blocks, place, row = [], 0, 0
-    for columns, same in groupby(shapes, key=lambda shape: shape[1]):
-        rows = sum(count for count, _ in same)
-        blocks.append((place, place + rows * columns, columns, slice(row, row + rows)))
-        place, row = place + rows * columns, row + rows
-    counts = torch.tensor([rows for rows, _ in shapes], dtype=torch.int64)
-    columns_of = torch.tensor([columns for _, columns in shapes], dtype=torch.float64)
-    offsets = counts.cumsum(0) - counts
-    within = torch.arange(max((rows for rows, _ in shapes), default=0))
-    places = torch.where(within < counts[:, None], offsets[:, None] + within, row)
-    return _Layout(
-        size=place,
-        rows=row,
-        matrices=len(shapes),
-        blocks=tuple(blocks),
-        owners=torch.repeat_interleave(torch.arange(len(shapes)), counts).to(device),
-        places=places.to(device),
-        channel_limit=columns_of.rsqrt().to(device, dtype),
-        layer_limit=(columns_of * counts).rsqrt().to(device, dtype),
-    )
-
-
-def _columns(p: Tensor) -> int:
-    """The length of the rows of a matrix; 0 for vectors and empty tensors."""
-    return p.numel() // len(p) if p.ndim > 1 and p.numel() else 0
 
 
 def _row_strides(p: Tensor) -> tuple[int, ...]:

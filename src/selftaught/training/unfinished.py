@@ -29,16 +29,14 @@ def load_unfinished(run: Path, own: nn.Module | None = None) -> Embedder:
         raise UsageError(
             f"the run {printable(run)} has a backbone of your own: load it with Embedder.load(run, backbone=module)"
         )
-    settings, state = record.settings, checkpoint.state
+    settings, state, start = record.settings, checkpoint.state, read_start(run)
     assert settings is not None
-    assert record.backbone is not None
-    assert record.preprocessing is not None
     try:
-        module = own if own is not None else build_backbone(record.backbone, "none").module
-        encoder = Encoder(module, record.preprocessing, bool(settings.freeze_batch_norm))
+        module = own if own is not None else build_backbone(start.backbone, "none").module
+        encoder = Encoder(module, start.preprocessing, bool(settings.freeze_batch_norm), start.pooling)
         # Parts that only training needs, such as a proxy for each class, are not taken from the checkpoint.
         learner = build_learner(encoder, settings, len(state.files), torch.arange(len(state.files)) % 2)
-        learner.start_from(read_start(run).network)
+        learner.start_from(start.network)
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
         reason = printable(one_line(error))
         raise SelftaughtError(f"{printable(checkpoint.file)} does not fit its run: {reason}") from None
@@ -47,9 +45,9 @@ def load_unfinished(run: Path, own: nn.Module | None = None) -> Embedder:
     wide = whitened_head(learner, settings, len(state.files))
     head = network.heads[wide or "f"]
     description = describe(
-        backbone=record.backbone,
+        backbone=start.backbone,
         own_backbone=record.own_backbone is not None,
-        preprocessing=record.preprocessing,
+        preprocessing=start.preprocessing,
         dim=head.out_features if isinstance(head, nn.Linear) else settings.dim,
         head=learner.head,
         pooling=encoder.pooling,

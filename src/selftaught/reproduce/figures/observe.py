@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from selftaught.data import FileReader, View, ViewRequest, embed_files, in_batches, stack_embeddings, view_seed
+from selftaught.data import FileReader, View, ViewRequest, embed_batches, in_batches, stack_embeddings, view_seed
 from selftaught.errors import ImageError, SelftaughtError, printable
 from selftaught.learners import VIEWS, STMLSettings
 from selftaught.method import neighbor_batches
@@ -89,7 +89,7 @@ class Observer:
 
     def _embed(self, network: EmbeddingNetwork, requests: list[ViewRequest]) -> dict[str, Tensor]:
         network.eval()
-        batches = embed_files(network, self.reader, in_batches(requests, EMBEDDED_AT_ONCE), device=self.device)
+        batches = embed_batches(network, self.reader.read(in_batches(requests, EMBEDDED_AT_ONCE)), self.device)
         heads, failures = stack_embeddings(batches, len(requests), self.advance)
         if failures:
             index, reason = failures[0]
