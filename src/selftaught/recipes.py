@@ -58,7 +58,7 @@ class Settings:
     """Images in a batch; each is seen in two views. "auto" is 120, fewer for small folders."""
     rows_at_once: MaybeCount = None
     """Views that go through the network at once, if fewer than all of a batch: less memory, a quarter more time, the
-    same gradient. Needs STML and frozen batch norm."""
+    same gradient. Needs STML, frozen batch norm and a backbone without dropout."""
     neighbors: Annotated[int | None, Within(2)] = NEIGHBORS
     """Images per query in a batch, the query included; k of the contextual similarity is twice that. In methods with
     classes or clusters: images of each in a batch. "auto" is 5, or 2 or 3 where there are only so few photos of a

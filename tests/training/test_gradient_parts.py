@@ -15,7 +15,7 @@ from selftaught.learners.stml import STML
 from selftaught.networks import Backbone, Encoder, Preprocessing
 from selftaught.training import automatic
 from selftaught.training.automatic import resolve
-from selftaught.training.gradient_parts import RecordedBackward, backward_in_parts, bytes_per_view
+from selftaught.training.gradient_parts import RecordedBackward, backward_in_parts, bytes_per_view, part_size
 
 INPUTS = Preprocessing(size=32)
 
@@ -108,9 +108,9 @@ def test_a_run_in_parts_ends_near_one_without_and_resumes_in_the_same_parts(phot
         torch.testing.assert_close(parts[name], tensor, rtol=1e-2, atol=1e-3)
 
 
-def resolved(free: int, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Any:
+def resolved(free: int, monkeypatch: pytest.MonkeyPatch, module: nn.Module | None = None, **changes: Any) -> Any:
     monkeypatch.setattr(automatic, "free_memory", lambda _: free)
-    backbone = Backbone("net", network(), INPUTS, True, "")
+    backbone = Backbone("net", module or network(), INPUTS, True, "")
     return resolve(make_settings(epochs=1, **changes), 200, backbone, torch.device("cpu"))
 
 
@@ -125,6 +125,18 @@ def test_parts_are_chosen_by_the_memory_that_is_free(monkeypatch: pytest.MonkeyP
 def test_parts_that_would_change_the_result_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="rows_at_once needs"):
         resolved(2**34, monkeypatch, rows_at_once=4, freeze_batch_norm=False)
+
+
+def test_a_network_that_draws_random_numbers_is_not_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second pass would drop out others than the first, at whose embeddings the gradient was computed."""
+    dropping = nn.Sequential(network(), nn.Dropout(0.5))
+    before = torch.get_rng_state()
+    assert resolved(2**20, monkeypatch, dropping)[0].rows_at_once is None
+    with pytest.raises(UsageError, match="without dropout"):
+        resolved(2**34, monkeypatch, dropping, rows_at_once=4)
+    whole = resolved(2**34, monkeypatch, dropping, batch_size=20, rows_at_once=40)
+    assert part_size(whole[0]) is None
+    assert torch.equal(torch.get_rng_state(), before), "what is drawn next does not depend on it"
 
 
 def test_memory_of_a_view_is_that_of_the_maps_that_are_kept() -> None:

@@ -160,7 +160,8 @@ def assemble(
         run_on_first(lambda: write_record(stage.folder, record))
         frozen = chosen.train == "heads"
         assert chosen.pooling is not None
-        backbone.module.requires_grad_(not frozen)  # before the encoder, which freezes batch norm if asked to
+        if frozen:
+            backbone.module.requires_grad_(False)
         encoder = Encoder(backbone.module, backbone.preprocessing, bool(chosen.freeze_batch_norm), chosen.pooling)
         learner = build_learner(encoder, chosen, len(images.training), class_numbers(images.training, chosen.method))
         if start is not None:

@@ -15,7 +15,7 @@ from selftaught.parallel import all_gather_list, world
 from selftaught.recipes import NEIGHBORS, Settings
 from selftaught.retrieval import APPROXIMATE_FROM, choose_search, nearest
 from selftaught.run_folder import Choice
-from selftaught.training.gradient_parts import bytes_per_view, own_rows, part_size
+from selftaught.training.gradient_parts import bytes_per_view, draws_numbers, own_rows, part_size
 
 BATCH_SIZE = 120
 STEPS_PER_EPOCH = 8
@@ -193,14 +193,20 @@ def _rows_at_once(
     assert settings.batch_size is not None
     rows = own_rows(settings)
     possible = issubclass(find_method(settings.method).learner, STML) and frozen and settings.train == "all"
+    if settings.rows_at_once is not None and settings.rows_at_once >= rows:
+        return [Choice("rows_at_once", settings.rows_at_once, "as asked for")]
+    if possible:
+        encoder = Encoder(backbone.module, backbone.preprocessing, freeze_batch_norm=True).to(device).train()
+        possible = not draws_numbers(encoder)
     if settings.rows_at_once is not None:
-        if not possible and settings.rows_at_once < rows:
-            raise UsageError("rows_at_once needs the method stml, frozen batch norm and --train all")
+        if not possible:
+            raise UsageError(
+                "rows_at_once needs the method stml, frozen batch norm, --train all and a backbone without dropout"
+            )
         return [Choice("rows_at_once", settings.rows_at_once, "as asked for")]
     free = free_memory(device) if possible else None
     if free is None:
         return []
-    encoder = Encoder(backbone.module, backbone.preprocessing, freeze_batch_norm=True).to(device).train()
     each = max(1, int(bytes_per_view(encoder, precision == "bf16-mixed") * (COMPILED if compiled else 1)))
     views = min(all_gather_list([free / each]))  # all processes take parts of one size
     if MEMORY_SHARE * views >= rows:

@@ -3,7 +3,7 @@
 The loss compares all rows of a batch, but depends on them only through their embeddings. So all rows are embedded
 without keeping anything, more of them at once, the loss gives its gradient at the embeddings, and each part goes
 through the network once more, now with that gradient. That is a quarter more work, and gives the same gradient if every
-row is embedded on its own: batch norm must be frozen.
+row is embedded on its own, both times alike: batch norm must be frozen, and the network must draw no random numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -142,6 +142,21 @@ def looked_at_once(rows: int, at_once: int) -> int:
         (240, 120, 4)
     """
     return next(n * at_once for n in range(PARTS_LOOKED_AT, 0, -1) if rows % (n * at_once) == 0 or n == 1)
+
+
+def draws_numbers(encoder: Encoder) -> bool:
+    """Whether the network draws random numbers in training, as dropout does, so that no two passes are alike."""
+    device = next((parameter.device for parameter in encoder.parameters()), torch.device("cpu"))
+    cuda = [device] if device.type == "cuda" else []
+    view = torch.zeros(1, 3, *[encoder.preprocessing.size] * 2, dtype=torch.uint8, device=device)
+    with torch.no_grad(), torch.random.fork_rng(cuda):
+        before = _random_state(device)
+        encoder.train()(view)
+        return not torch.equal(before, _random_state(device))
+
+
+def _random_state(device: torch.device) -> Tensor:
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 def bytes_per_view(encoder: Encoder, bfloat16: bool = False) -> int:

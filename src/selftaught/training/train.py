@@ -2,7 +2,8 @@
 
 import os
 import shutil
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ def train(
         backbone: "auto", "small", "googlenet", "bn_inception", "torchvision.NAME", any timm name,
             "package.module:function", which is imported and returns a module, or a module of your own that maps
             normalized images n×3×H×W to a feature map or a vector. Its weights count as pretrained, so its batch norm
-            is frozen unless ``freeze_batch_norm=False``.
+            is frozen unless ``freeze_batch_norm=False``. Parameters that require no gradient stay as they are.
         preprocessing: the input that a module of your own expects.
         eval: a folder of class folders to measure on after every epoch; never used for training. Or a data set of the
             paper: its test split.
@@ -97,7 +98,7 @@ def train(
         name = name_method(method)
         if resume is None or isinstance(method, str):
             changes["method"] = name
-    with Interrupts() as interrupts, ExitStack() as locked:
+    with Interrupts() as interrupts, ExitStack() as locked, _same_flags(own):
         with interrupts.at_once():
             join_processes()
             if resume is None:
@@ -151,3 +152,14 @@ def _explain(error: BaseException, context: Context, resumed: bool) -> BaseExcep
     if isinstance(error, SelftaughtError) and ALLOW in str(error) and begun:
         return SelftaughtError(f"{error}: {context.command} {ALLOW}")
     return error
+
+
+@contextmanager
+def _same_flags(own: nn.Module | None) -> Iterator[None]:
+    """Give a caller's module back with what it lets learn: a run may freeze its batch norm, or all of it."""
+    before = [] if own is None else [(parameter, parameter.requires_grad) for parameter in own.parameters()]
+    try:
+        yield
+    finally:
+        for parameter, learns in before:
+            parameter.requires_grad_(learns)
