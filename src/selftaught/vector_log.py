@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from selftaught.errors import SelftaughtError, UsageError, printable
-from selftaught.vectors import Stamp
+from selftaught.vectors import Stamp, partial_file
 
 MAGIC = b"selftaught embed 2\n"
 DIGEST = hashlib.sha256().digest_size
@@ -36,7 +36,7 @@ class VectorLog:
     """
 
     def __init__(self, out: Path, *, model: str, root: str, dim: int) -> None:
-        self.path = out.with_name(f"{out.name}.partial")
+        self.path = partial_file(out)
         self.known: dict[str, Known] = {}
         """What is known, by the image's name."""
         self._dim = dim
