@@ -17,7 +17,7 @@ from selftaught.data import ImageFolder, Skipped, open_images, skipped_table, st
 from selftaught.devices import check_device, choose_device
 from selftaught.embedder import Embedder
 from selftaught.encoding import Failures
-from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.errors import SelftaughtError, UsageError, counted, printable
 from selftaught.files import lock_output, plain_path, write_atomically
 from selftaught.launched import launched
 from selftaught.model_files import DESCRIPTION, write_model
@@ -65,7 +65,7 @@ def embed(use: ModelUse, source: str, out: Path, shard: str | None, allow_skippe
             content = Vectors(root, files, rows, embedder.identity, embedder.metric, tuple(stamps[i] for i in found))
             written = write_vectors(target, content) + _write_skipped(target, skipped)
             log.remove()
-    print(f"{len(files)} vectors of size {embedder.dim} written to {', '.join(map(printable, written))}")
+    print(f"{counted(len(files), 'vector')} of size {embedder.dim} written to {', '.join(map(printable, written))}")
 
 
 def _previous(out: Path, embedder: Embedder, root: Path, reporter: Reporter) -> dict[str, Known]:
