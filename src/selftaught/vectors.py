@@ -45,11 +45,18 @@ def check_target(path: Path) -> None:
     names, skipped = path.with_suffix(".json"), skipped_file(path)
     wrote_skipped = skipped.is_file() and skipped.read_bytes()[:12] == b"path,reason\n"
     wrote_names = path.suffix != ".npy" or {"root", "model", "metric", "paths"} <= set(read_json(names) or ())
-    for file, own in ((names, wrote_names), (skipped, wrote_skipped)):
+    wrote_vectors = partial_file(path).exists() or (wrote_names if path.suffix == ".npy" else _is_ours(path))
+    for file, own in ((names, wrote_names), (skipped, wrote_skipped), (path, wrote_vectors)):
         if file.exists() and not own:
             raise UsageError(
-                f"{printable(file)} was not written by selftaught embed, which would replace it: give another --out"
+                f"{printable(file)} was not written by selftaught embed, or is damaged, and would be replaced: "
+                "move it away, or give another --out"
             )
+
+
+def partial_file(path: Path) -> Path:
+    """The file with the finished part of vectors that are still being made."""
+    return path.with_name(f"{path.name}.partial")
 
 
 def skipped_file(path: Path) -> Path:
@@ -178,6 +185,17 @@ def _read_parquet(path: Path) -> tuple[np.ndarray, dict[str, Any], dict[str, Any
     columns["path"] = table["path"].to_pylist()
     values = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
     return values.reshape(len(columns["path"]), -1), notes, columns
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a Parquet file says that it holds vectors of selftaught."""
+    from pyarrow import ArrowException, parquet
+
+    try:
+        with open_regular(path) as file:
+            return b"selftaught" in (parquet.read_schema(file).metadata or {})
+    except (SelftaughtError, ArrowException):
+        return False
 
 
 def _check(vectors: np.ndarray, notes: dict[str, Any], paths: Sequence[Any], stamps: Sequence[Any]) -> None:

@@ -25,7 +25,7 @@ def test_advice_names_copies_unreadable_files_and_a_command_that_train_takes(cal
     code, text, _ = call("advise", folder, "--backbone", "small", "--device", "cpu")
     assert code == 0
     assert "25 photos, most about 90×70 pixels" in text
-    assert "1 cannot be read, the first is bad.jpg" in text
+    assert "1 file that cannot be read, such as bad.jpg: " in text
     assert "1 exact copy and " in text
     last = text.splitlines()[-1]
     assert last == f"Next: selftaught train '{folder}' --out RUN --backbone small"

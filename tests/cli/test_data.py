@@ -78,6 +78,8 @@ def test_images_of_ones_own_are_counted_and_the_level_of_their_classes_is_said(c
     assert "(--level top)" in text
     assert "2 classes have one image only, which is left out of scores: fruit/pear" in text
     assert "2 classes: the folders directly in" in call("data", "check", tmp_path, "--level", "top")[1]
+    (tmp_path / "milk" / "soy" / "5.jpg").touch()
+    assert "1 class has one image only" in call("data", "check", tmp_path)[1]
 
 
 def test_misuse_and_other_data_sets_end_in_one_line(call: Call, products: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -171,6 +172,15 @@ def test_files_of_others_are_never_touched(call: Call, run: Path, photos: Path, 
         assert (tmp_path / name).read_text() == content
         assert not (tmp_path / "birds.npy").exists()
         (tmp_path / name).unlink()
+    for name, content in (("birds.npy", "mine"), ("birds.parquet", "mine"), ("birds.parquet", "")):
+        (tmp_path / name).write_text(content)
+        code, _, log = call("embed", run, photos, "--out", tmp_path / name)
+        assert (code, name in log, "give another --out" in log) == (2, True, True)
+        assert (tmp_path / name).read_text() == content
+        (tmp_path / name).unlink()
+    pq.write_table(pa.table({"bird": [5]}), tmp_path / "birds.parquet")
+    assert call("embed", run, photos, "--out", tmp_path / "birds.parquet")[0] == 2
+    assert pq.read_table(tmp_path / "birds.parquet").column_names == ["bird"]
     os.mkfifo(tmp_path / "birds.npy.partial")
     assert "give another --out" in call("embed", run, photos, "--out", tmp_path / "birds.npy")[2]
 

@@ -22,7 +22,8 @@ from selftaught.data import (
 )
 from selftaught.data.cache_segments import RECORD
 from selftaught.data.cache_space import FREE, cache_limit, cache_root, cached_collections, delete_collection
-from selftaught.data.decoded_images import shrink
+from selftaught.data.decoded_images import DecodedImage, shrink
+from selftaught.data.images import stamp
 from selftaught.errors import UsageError
 
 VIEWS = Views(size=32, resize=36, squash=36)
@@ -262,6 +263,28 @@ def test_a_cache_that_is_harmed_while_it_is_used_is_filled_again(
         assert torch.equal(read(source, requests(photos)), plain)
     source.close()
     assert read_only(tmp_path, photos) == plain.tolist()
+
+
+def test_pixels_that_are_cut_while_more_are_added_are_never_used(tmp_path: Path) -> None:
+    cache = DecodedCache("photos", tmp_path)
+    images = {color: picture(tmp_path, f"{color}.png", color) for color in ("red", "lime", "blue")}
+    decoded = {color: DecodedImage(np.array(open_image(path)), (40, 30), stamp(path)) for color, path in images.items()}
+    for color in ("red", "lime"):
+        cache.add("", images[color], decoded[color])
+    cache.refresh()
+    for color in ("red", "lime"):
+        (slot,) = cache.find("", [images[color]])
+        assert np.array_equal(cache.load(slot).pixels, decoded[color].pixels)  # type: ignore[union-attr]
+    (pixels,) = tmp_path.glob("*/*.pixels")
+    os.truncate(pixels, 100)
+    cache.add("", images["blue"], decoded["blue"])
+    cache.refresh()
+    for color, path in images.items():
+        (slot,) = cache.find("", [path])
+        found = cache.load(slot) if slot >= 0 else None
+        assert found is None or np.array_equal(found.pixels, decoded[color].pixels)
+    assert found is not None, "what was added later is kept"
+    cache.close()
 
 
 def read_only(root: Path, photos: Path) -> list[object]:

@@ -93,13 +93,13 @@ def test_given_labels_stand_in_for_folders_and_stay_with_their_files() -> None:
     assert images.classes() == [0, 1, 0]
     assert images.without([Skipped("a.jpg", "empty file")]).labels() == ("9", "10")
     assert images.only(["c.jpg", "b.jpg"]) == ImageFolder(Path("root"), ("c.jpg", "b.jpg"), ("10", "9"))
-    with pytest.raises(SelftaughtError, match=r"1 images are no longer among those of root: the first is d\.jpg"):
+    with pytest.raises(SelftaughtError, match=r"1 image is no longer among those of root: the first is d\.jpg"):
         images.only(["a.jpg", "d.jpg"])
 
 
 def test_images_without_a_label_are_counted_when_labels_are_asked_for() -> None:
     images = ImageFolder(Path("root"), ("a.jpg", "b.jpg", "c.jpg"), ("x", "", ""))
-    with pytest.raises(SelftaughtError, match="2 of 3 images in root have no label"):
+    with pytest.raises(SelftaughtError, match="2 of 3 images in root without a label"):
         images.labels()
     assert images.only(["a.jpg"]).labels() == ("x",)
 

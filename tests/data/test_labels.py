@@ -62,7 +62,7 @@ def test_labels_come_from_a_table(tmp_path: Path) -> None:
         ("path,label\na.jpg,\n", r"line 2 of .*labels\.csv lacks a path or a label"),
         ("path,label\na.jpg\n", "line 2 .* lacks"),
         ("path,label\na.jpg,cat\n./a.jpg,dog\n", r"has two labels for a\.jpg: cat and dog"),
-        ("path,label\nb.jpg,cat\n", r"1 of 1 images in .* have no label in .*labels\.csv, the first is a\.jpg"),
+        ("path,label\nb.jpg,cat\n", r"1 of 1 images in .* without a label in .*labels\.csv, the first is a\.jpg"),
         ('path,label\n"a.jpg,cat\n', "cannot be read as CSV"),
     ],
 )

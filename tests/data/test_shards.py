@@ -151,7 +151,7 @@ def test_a_class_that_is_missing_among_others_is_named_and_no_folder_stands_in_f
 ) -> None:
     content = {"cat/1.png": picture(1), "cat/1.cls": b"7", "dog/2.png": picture(2)}
     images = open_images(write(tmp_path / "x.tar", content | ({} if wrong is None else {"dog/2.cls": wrong})))
-    with pytest.raises(SelftaughtError, match=r"1 of 2 images in .* have no label, the first is x\.tar/dog/2\.png"):
+    with pytest.raises(SelftaughtError, match=r"1 of 2 images in .* without a label, the first is x\.tar/dog/2\.png"):
         images.labels()
 
 

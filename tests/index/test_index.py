@@ -241,6 +241,27 @@ def test_what_is_no_index_or_is_damaged_is_one_sentence(index: Index, embedder: 
         open_index(index.folder)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes")
+def test_a_pipe_among_the_files_of_an_index_is_not_waited_for(index: Index) -> None:
+    for place in ("_versions", "data"):
+        file = next(file for file in (index.folder / "images.lance" / place).iterdir() if file.suffix != ".json")
+        file.rename(index.folder / "kept")
+        os.mkfifo(file)
+        with pytest.raises(SelftaughtError, match=f"{file.name} is not a regular file: the index must be made again"):
+            open_index(index.folder)
+        (index.folder / "kept").replace(file)
+    assert len(open_index(index.folder)) == 24
+
+
+def test_a_message_of_the_database_does_not_name_its_source(index: Index) -> None:
+    class Broken:
+        def count_rows(self) -> int:
+            raise RuntimeError(f"LanceError(IO): buffer underflow, {'/home/x' * 30}/lance/src/dataset.rs:19:9")
+
+    with pytest.raises(SelftaughtError, match=r"cannot be used: LanceError\(IO\): buffer underflow$"):
+        len(table.Table(index.folder, Broken(), index.table.about))
+
+
 def test_what_the_system_says_is_taken_out_of_a_message_of_the_database(index: Index) -> None:
     class Full:
         def count_rows(self) -> int:

@@ -167,7 +167,7 @@ def test_labels_that_are_missing_or_alone_are_told_before_anything_is_written(
     (odd / "alone").mkdir()
     Image.new("RGB", (64, 64)).save(odd / "alone" / "1.jpg")
     for call in ({"labeled": odd, "unlabeled": unlabeled}, {"images": odd, "method": "proxy-anchor"}):
-        with pytest.raises(SelftaughtError, match=r"1 of 5 classes .* have one image only, such as alone"):
+        with pytest.raises(SelftaughtError, match=r"1 of 5 classes .* with one image only, such as alone"):
             train(out=out, **call, **SEMI)
     assert not out.exists()
 

@@ -219,7 +219,7 @@ def test_a_vanished_image_stops_with_its_name_and_training_goes_on_when_it_is_ba
         patch.setattr(loop.Loop, "_step", lose)
         with pytest.raises(SelftaughtError, match=r"class 3/2.jpg could be read before .* --resume"):
             train(photos, out=tmp_path / "run", **settings)
-    with pytest.raises(SelftaughtError, match="1 of the run's 24 images are gone"):
+    with pytest.raises(SelftaughtError, match="1 of the run's 24 images missing"):
         train(resume=tmp_path / "run", quiet=True)
     victim.write_bytes(content)
     train(resume=tmp_path / "run", quiet=True)

@@ -35,7 +35,7 @@ def list_collections() -> None:
 def clear() -> None:
     """Delete all decoded images, except those that a run is using. They are decoded again when needed."""
     from selftaught.data import cache_root, cached_collections, delete_collection
-    from selftaught.errors import SelftaughtError, printable
+    from selftaught.errors import SelftaughtError, counted, printable
 
     found = cached_collections()
     left = [held for held in found if not delete_collection(held)]
@@ -43,6 +43,7 @@ def clear() -> None:
     print(f"{gone / 1e9:.2f} GB deleted in {printable(cache_root())}")
     if left:
         raise SelftaughtError(
-            f"{len(left)} collections of decoded images are in use or cannot be deleted, such as that of "
+            f"{counted(len(left), 'collection of decoded images is', 'collections of decoded images are')} in use or "
+            "cannot be deleted, such as that of "
             f"{printable(left[0].name)}: try again when no training is running"
         )

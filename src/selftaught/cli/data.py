@@ -79,12 +79,13 @@ def _check_own(source: str, level: str | None, labels: str | None, allow_skipped
 
     from selftaught.cli.model_use import leave_out_folders
     from selftaught.data import open_images
-    from selftaught.errors import printable
+    from selftaught.errors import counted, printable
 
     images = leave_out_folders(open_images(source, "all", level=level, labels=labels, allow_skipped=allow_skipped))
-    print(f"{len(images)} images in {printable(images.root)}")
+    print(f"{counted(len(images), 'image')} in {printable(images.root)}")
     images.check_classes()
     print(images.describe_labels())
     alone = sorted(name for name, size in Counter(images.labels()).items() if size == 1)
     if alone:
-        print(f"{len(alone)} classes have one image only, which is left out of scores: {printable(alone[0])}")
+        classes = counted(len(alone), "class has", "classes have")
+        print(f"{classes} one image only, which is left out of scores: {printable(alone[0])}")

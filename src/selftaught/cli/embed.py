@@ -17,12 +17,12 @@ from selftaught.data import ImageFolder, Skipped, open_images, skipped_table, st
 from selftaught.devices import check_device, choose_device
 from selftaught.embedder import Embedder
 from selftaught.encoding import Failures
-from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.errors import SelftaughtError, UsageError, counted, printable
 from selftaught.files import lock_output, plain_path, write_atomically
 from selftaught.launched import launched
 from selftaught.model_files import DESCRIPTION, write_model
 from selftaught.vector_log import Known, LoggedBatch, VectorLog
-from selftaught.vectors import Vectors, check_target, part_of, read_vectors, skipped_file, write_vectors
+from selftaught.vectors import Vectors, check_target, part_of, partial_file, read_vectors, skipped_file, write_vectors
 
 WHITENED = ".model"
 """The end of the name of the folder with a model that was whitened for a collection."""
@@ -43,8 +43,7 @@ def embed(use: ModelUse, source: str, out: Path, shard: str | None, allow_skippe
         root = plain_path(images.root)
         stamps = list(map(stamp, images.paths()))
         known = _previous(target, embedder, root, reporter)
-        partial = target.with_name(f"{target.name}.partial")
-        with closing(VectorLog(partial, model=embedder.identity, root=str(root), dim=embedder.dim)) as log:
+        with closing(VectorLog(partial_file(target), model=embedder.identity, root=str(root), dim=embedder.dim)) as log:
             if log.started_over:
                 reporter.say(f"{printable(log.path)} is of another model or folder: started over")
             for done in log.batches:
@@ -68,7 +67,7 @@ def embed(use: ModelUse, source: str, out: Path, shard: str | None, allow_skippe
             content = Vectors(root, files, rows, embedder.identity, embedder.metric, tuple(stamps[i] for i in found))
             written = write_vectors(target, content) + _write_skipped(target, skipped)
             log.remove()
-    print(f"{len(files)} vectors of size {embedder.dim} written to {', '.join(map(printable, written))}")
+    print(f"{counted(len(files), 'vector')} of size {embedder.dim} written to {', '.join(map(printable, written))}")
 
 
 def _previous(out: Path, embedder: Embedder, root: Path, reporter: Reporter) -> dict[str, Known]:

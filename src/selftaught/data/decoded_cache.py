@@ -10,9 +10,8 @@ import hashlib
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from io import FileIO
+from io import BufferedWriter, FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -44,7 +43,7 @@ class DecodedCache:
         self._files: dict[Path, FileIO] = {}
         self._records = np.empty(0, RECORD)
         self._places = np.empty((0, 2), np.int32)  # per record: its segment, and its row there
-        self._writing: tuple[BinaryIO, BinaryIO] | None = None
+        self._writing: tuple[BufferedWriter, BufferedWriter] | None = None
         self._waiting: list[bytes] = []
         self._written = self._room = self._allowance = 0
         self._claim: int | None = None
@@ -142,6 +141,7 @@ class DecodedCache:
                 limit = f"it has reached its limit ({CACHE_LIMIT} sets another)"
                 self.closed_because = f"{self.root} is on a disk that is nearly full" if full else limit
                 return
+            self._drop_cut_segment()
             self._writing = self._writing or self._begin_segment()
             place = (self._written, width, height, *image.original)
             record = np.array((_key(kind, path), *image.stamp, *place, 0), RECORD)
@@ -208,7 +208,7 @@ class DecodedCache:
         self._room = make_room(self.root, self.folder, need, self.limit)
         self._allowance = min(MEASURED_EVERY, self._room // 8)
 
-    def _begin_segment(self) -> tuple[BinaryIO, BinaryIO]:
+    def _begin_segment(self) -> tuple[BufferedWriter, BufferedWriter]:
         if not self.folder.is_dir():
             if self._claim is not None:
                 os.close(self._claim)
@@ -216,6 +216,14 @@ class DecodedCache:
         self._written = 0
         name = f"{len(self._sizes):04d}-{os.getpid()}-{os.urandom(3).hex()}"
         return (self.folder / f"{name}.pixels").open("wb"), (self.folder / f"{name}.index").open("wb")
+
+    def _drop_cut_segment(self) -> None:
+        """Give up a segment that was cut: pixels written beyond its end would leave a gap where others were."""
+        if self._writing is None or os.fstat(self._writing[0].fileno()).st_size >= self._writing[0].raw.tell():
+            return
+        cut = self._writing[0].name
+        self._end_segment()
+        os.truncate(cut, 0)
 
     def _end_segment(self) -> None:
         with suppress(OSError):

@@ -9,7 +9,7 @@ from pathlib import Path
 from selftaught.data.images import EXTENSIONS, UNREAD
 from selftaught.data.labels import Level, folder_labels, read_labels, usual_level
 from selftaught.data.tar_index import TarIndex, plain_files
-from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.errors import SelftaughtError, UsageError, counted, printable
 from selftaught.files import plain_path, to_csv
 
 SKIPPED_LIMIT = 0.05
@@ -67,8 +67,8 @@ class ImageFolder:
         missing = [file for file in files if file not in position]
         if missing:
             raise SelftaughtError(
-                f"{len(missing)} images are no longer among those of {printable(self.root)}: "
-                f"the first is {printable(missing[0])}; put them back"
+                f"{counted(len(missing), 'image is', 'images are')} no longer among those of {printable(self.root)}: "
+                f"the first is {printable(missing[0])}; put back what was there"
             )
         return self._at([position[file] for file in files])
 
@@ -77,7 +77,7 @@ class ImageFolder:
         if self.given is not None:
             if "" in self.given:
                 raise SelftaughtError(
-                    f"{self.given.count('')} of {len(self)} images in {printable(self.root)} have no label, the first "
+                    f"{self.given.count('')} of {len(self)} images in {printable(self.root)} without a label, the first "
                     f"is {printable(self.files[self.given.index('')])}; give only images with labels here"
                 )
             return self.given
@@ -103,7 +103,7 @@ class ImageFolder:
         )
         if "" in given:
             raise UsageError(
-                f"{given.count('')} of {len(self)} images in {printable(self.root)} have no label in "
+                f"{given.count('')} of {len(self)} images in {printable(self.root)} without a label in "
                 f"{printable(file)}, the first is {printable(self.files[given.index('')])}; "
                 "paths are relative to the folder of images"
             )
@@ -112,14 +112,14 @@ class ImageFolder:
     def describe_labels(self) -> str:
         """The number of classes in words, with the folders that name them if the other level gives another number."""
         labels = self.labels()
-        text = f"{len(set(labels))} classes"
+        text = counted(len(set(labels)), "class", "classes")
         example = f"such as {printable(labels[0])}"
         other: Level = "leaf" if self.level == "top" else "top"
         others = len(set(folder_labels(self.files, other)))
         if self.given is not None or others == len(set(labels)):
             return f"{text}, {example}"
         names = {"top": f"the folders directly in {printable(self.root)}", "leaf": "the folders that hold the images"}
-        return f"{text}: {names[self.level]}, {example}; {names[other]} would be {others} classes (--level {other})"
+        return f"{text}: {names[self.level]}, {example}; {names[other]} would be {counted(others, 'class', 'classes')} (--level {other})"
 
     def classes(self) -> list[int]:
         """The labels as integers, in the order of their names."""

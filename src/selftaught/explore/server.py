@@ -7,7 +7,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from selftaught.errors import UsageError
+from selftaught.errors import UsageError, counted
 from selftaught.explore.exhibit import Exhibit
 
 
@@ -28,7 +28,9 @@ def serve(exhibit: Exhibit, port: int, selections: Path, *, browser: bool = Fals
     app = make_app(exhibit, maps, token, selections)
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
     address = f"http://127.0.0.1:{place.getsockname()[1]}/{token}/"
-    print(f"{len(exhibit)} photos to explore: {address}\n(only from this machine; Ctrl-C ends it)", flush=True)
+    print(
+        f"{counted(len(exhibit), 'photo')} to explore: {address}\n(only from this machine; Ctrl-C ends it)", flush=True
+    )
     maps.start()
     if browser:
         import webbrowser

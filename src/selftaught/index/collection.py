@@ -9,7 +9,7 @@ from torch import Tensor
 
 from selftaught.embedder import Embedder
 from selftaught.encoding import ImageLike
-from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.errors import SelftaughtError, UsageError, counted, printable
 from selftaught.files import lock_folder, new_folder
 from selftaught.index.scale import Scale, scale_of_table
 from selftaught.index.table import About, Table, as_path, create, exists, read
@@ -45,7 +45,7 @@ class Index:
         return len(self.table)
 
     def __repr__(self) -> str:
-        return f"Index({str(self.folder)!r}, {len(self)} images, {self.embedder.description['backbone']})"
+        return f"Index({str(self.folder)!r}, {counted(len(self), 'image')}, {self.embedder.description['backbone']})"
 
     def roots(self) -> list[str]:
         """The folders whose images are in the index."""

@@ -28,6 +28,8 @@ PROBED, REFINED = 32, 10
 ROWS_AT_ONCE = 1000
 OF_SYSTEM = re.compile(r"([^:\s][^:]*) \(os error \d+\)")
 """The words of the operating system within a message of the database."""
+OF_SOURCE = re.compile(r",? \S*\.rs:\d+(:\d+)?\b")
+"""The place in the source of the database that its messages end with."""
 NO_TEXT = re.compile(r"\\udc([89a-f][0-9a-f])")
 
 
@@ -169,6 +171,7 @@ def create(folder: Path, about: About) -> Table:
 def read(folder: Path) -> Table:
     """The table of an existing index."""
     with _in_words(folder):
+        _check_files(folder)
         table = _connect(folder).open_table(NAME)
     try:
         about = About(**json.loads(table.schema.metadata[b"selftaught"]))
@@ -202,6 +205,14 @@ def is_below(path: str, folder: str) -> bool:
 def spaced(total: int, sample: int) -> list[int]:
     """Up to ``sample`` evenly spaced positions of ``total``."""
     return sorted({round(step) for step in np.linspace(0, total - 1, min(sample, total))}) if total else []
+
+
+def _check_files(folder: Path) -> None:
+    """Raise an error if a pipe or a device is among the files of a table: the database might never end reading it."""
+    for place, _, names in os.walk(folder / f"{NAME}.lance"):
+        for file in (Path(place, name) for name in names):
+            if file.exists() and not file.is_file():
+                raise SelftaughtError(f"{printable(file)} is not a regular file: the index must be made again")
 
 
 def _connect(folder: Path) -> Any:
@@ -243,5 +254,5 @@ def _in_words(folder: Path) -> Iterator[None]:
         if is_out_of_memory(error):
             raise
         words = OF_SYSTEM.search(str(error))
-        why = words[1] if words else one_line(error)
+        why = words[1] if words else OF_SOURCE.sub("", one_line(error, 1000))[:200]
         raise SelftaughtError(f"the index {printable(folder)} cannot be used: {why}") from None

@@ -31,7 +31,7 @@ class RunImages:
         gone = sorted(set(state.files) - set(self.training.files))
         if gone:
             raise SelftaughtError(
-                f"{len(gone)} of the run's {len(state.files)} images are gone from {printable(self.training.root)}, "
+                f"{len(gone)} of the run's {len(state.files)} images missing in {printable(self.training.root)}, "
                 f"such as {printable(gone[0])}: bring them back to resume, or learn from those that are left in a new "
                 f"run: {advise_start(run)}"
             )
@@ -80,7 +80,7 @@ def class_numbers(images: ImageFolder, method: str) -> Tensor | None:
     alone = sorted(label for label, size in sizes.items() if size == 1)
     if alone:
         raise SelftaughtError(
-            f"{len(alone)} of {len(sizes)} classes in {printable(images.root)} have one image only, such as "
+            f"{len(alone)} of {len(sizes)} classes in {printable(images.root)} with one image only, such as "
             f"{printable(alone[0])}: learning from labels takes two or more of each; add some, or remove the class"
         )
     numbers = {label: number for number, label in enumerate(sorted(sizes))}

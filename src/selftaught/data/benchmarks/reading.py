@@ -57,7 +57,7 @@ def read_benchmark(name: str, root: str | os.PathLike[str], split: str | None = 
     gone = missing_files(place, (image.file for image in chosen))
     if gone:
         raise SelftaughtError(
-            f"{len(gone)} of {len(chosen)} images of {benchmark.title} are not in {printable(place)}: "
+            f"{len(gone)} of {len(chosen)} images of {benchmark.title} missing in {printable(place)}: "
             f"the first is {printable(gone[0])}; get {benchmark.origin}"
         )
     return ImageFolder(place, tuple(image.file for image in chosen), tuple(image.label for image in chosen))

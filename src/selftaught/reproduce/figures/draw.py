@@ -12,7 +12,7 @@ from selftaught.console import Reporter
 from selftaught.data import FileReader, ImageFolder, check_skipped, find_unreadable
 from selftaught.devices import available_cores
 from selftaught.encoding import FEW_IMAGES, views_in_training
-from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.errors import SelftaughtError, UsageError, counted, printable
 from selftaught.reproduce.figures.cases import draw_cases
 from selftaught.reproduce.figures.drawing import Drawing
 from selftaught.reproduce.figures.gallery import Gallery
@@ -125,7 +125,9 @@ def _readable(images: ImageFolder, allow_skipped: bool, reporter: Reporter) -> G
         skipped = find_unreadable(images, _workers(len(images)), tell)
     if skipped:
         check_skipped(images, skipped, allow=allow_skipped)
-        reporter.say(f"left out {len(skipped)} images that cannot be read, such as {printable(skipped[0].path)}")
+        reporter.say(
+            f"left out {counted(len(skipped), 'image')} that cannot be read, such as {printable(skipped[0].path)}"
+        )
     gallery = Gallery(images.without(skipped))
     gallery.check()
     return gallery
