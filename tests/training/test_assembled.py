@@ -347,10 +347,10 @@ def test_in_bfloat16_only_the_backbone_is_computed(
         return found
 
     own, maps = own_network(), []
-    own.register_forward_hook(lambda _module, _inputs, x: maps.append((own.training, x.dtype)))
+    own.register_forward_hook(lambda _module, _inputs, x: maps.append((own.training and x.requires_grad, x.dtype)))
     monkeypatch.setattr(STMLLoss, "weights", weights)
     options = FROZEN | {"backbone": own, "preprocessing": OWN_INPUTS, "precision": "bf16-mixed"}
     model = train(photos, out=tmp_path / "run", epochs=1, **options)
-    assert {kind for training, kind in maps if training} == {torch.bfloat16}
+    assert {kind for learning, kind in maps if learning} == {torch.bfloat16}
     assert kinds == [{torch.float32}] * 3
     assert {tensor.dtype for tensor in model.network.parameters()} == {torch.float32}
