@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from conftest import OWN_INPUTS, TINY, draw_photos
 from selftaught import Embedder, train
-from selftaught.data import ViewRequest, find_images
+from selftaught.data import CachedReader, ViewRequest, Views, find_images
 from selftaught.errors import Interrupted
 from selftaught.learners import STML
 from selftaught.method import STMLLoss
@@ -108,7 +108,9 @@ def test_a_recipe_comes_as_specified_into_every_step(
     for group in (group for groups in stage.groups for group in groups):
         known = {"betas": (0.9, 0.999), "weight_decay": 1e-2, "nesterov": True}
         assert known.items() <= group.items()
-    start = stage.steps[0][0]
+    reader, start = stage.parts.reader, stage.steps[0][0]
+    assert isinstance(reader, CachedReader)
+    assert reader.views == Views(32, 37, 37, crop_scale=(0.16, 1.0), use_size=32, color=0.0, crop_shape="random")
     heads = [start.network.heads["f"], start.network.heads["g"], start.teacher.heads["g"]]
     assert [head.out_features for head in heads] == [*widths, widths[1]]
     for head in heads:
@@ -218,6 +220,42 @@ def test_frozen_batch_norm_rests_and_all_else_learns_in_every_step(
     check_flags(stages[0], target_trains=method == "byol")
 
 
+def test_the_best_recipe_comes_as_documented_into_every_step(tmp_path: Path, stages: list[Stage]) -> None:
+    photos = draw_photos(tmp_path / "photos", classes=6, photos=6)
+    own = {**OPEN, "backbone": own_network(), "preprocessing": OWN_INPUTS}
+    train(photos, out=tmp_path / "run", epochs=2, dim=8, **own)
+    check_flags(stages[-1])
+    learner, reader = stages[-1].parts.learner, stages[-1].parts.reader
+    assert isinstance(learner, STML)
+    assert isinstance(reader, CachedReader)
+    assert (reader.views.crop_scale, reader.views.use_size) == ((0.4, 1.0), 41)
+    assert (learner.momentum, learner.kind_of_batches, learner.more_views) == (0.998, "whitened", ("center",))
+    assert learner.criterion.k == 2 * stages[-1].parts.settings.per_query
+    assert stages[-1].rates == [pytest.approx(rates) for rates in ([3e-5, 1e-4], [1.5e-5, 5e-5])]
+
+
+@pytest.mark.parametrize("method", ["moco", "byol"])
+def test_a_step_of_a_compared_method_is_that_method_put_together_by_hand(
+    photos: Path, tmp_path: Path, stages: list[Stage], method: str
+) -> None:
+    train(photos, out=tmp_path / "run", method=method, epochs=1, **TINY | {"quiet": True})
+    (learner, images, _, losses), (after, *_) = stages[0].steps[1:]
+    target = copy.deepcopy(learner.target.network)  # its statistics move when it is used
+    head = learner.network.heads["f"](learner.network.encoder(images[:, 0]))
+    if method == "moco":
+        queries, keys = nn.functional.normalize(head), nn.functional.normalize(target(images[:, 1])["f"])
+        assert len(learner.queue.rows) == 9600
+        others = queries @ learner.queue.rows[:8].T  # the keys of the step before
+        scores = torch.cat([(queries * keys).sum(1, keepdim=True), others], 1) / 0.07
+        loss = nn.functional.cross_entropy(scores, torch.zeros(8, dtype=torch.long))
+    else:
+        loss = 2 - 2 * nn.functional.cosine_similarity(learner.predictor(head), target(images[:, 1])["f"]).mean()
+    torch.testing.assert_close(losses[0], loss.detach(), rtol=1e-4, atol=1e-5)
+    followed, student = learner.target.network.state_dict(), after.network.state_dict()
+    for name, tensor in after.target.network.named_parameters():
+        torch.testing.assert_close(tensor.data, 0.999 * followed[name] + 0.001 * student[name], rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("change", [{}, {"train": "heads"}, {"rows_at_once": 6}], ids=str)
 def test_a_run_that_goes_on_or_starts_from_another_has_the_flags_of_a_new_one(
     photos: Path, tmp_path: Path, stages: list[Stage], monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
@@ -309,10 +347,10 @@ def test_in_bfloat16_only_the_backbone_is_computed(
         return found
 
     own, maps = own_network(), []
-    own.register_forward_hook(lambda _module, _inputs, x: maps.append((own.training, x.dtype)))
+    own.register_forward_hook(lambda _module, _inputs, x: maps.append((own.training and x.requires_grad, x.dtype)))
     monkeypatch.setattr(STMLLoss, "weights", weights)
     options = FROZEN | {"backbone": own, "preprocessing": OWN_INPUTS, "precision": "bf16-mixed"}
     model = train(photos, out=tmp_path / "run", epochs=1, **options)
-    assert {kind for training, kind in maps if training} == {torch.bfloat16}
+    assert {kind for learning, kind in maps if learning} == {torch.bfloat16}
     assert kinds == [{torch.float32}] * 3
     assert {tensor.dtype for tensor in model.network.parameters()} == {torch.float32}
