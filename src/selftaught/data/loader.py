@@ -18,7 +18,7 @@ from selftaught.data.requests import ViewRequest
 from selftaught.errors import SelftaughtError
 
 T = TypeVar("T")
-FEWER = "use fewer of them (--set workers=N)"
+FEWER = "end other work on this machine, or use fewer of them (in training: --set workers=N)"
 WHY = {-9: "most likely because the memory ran out", -7: "most likely because the shared memory (/dev/shm) ran out"}
 """Reasons by the exit code of a process that a signal ended: SIGKILL, SIGBUS."""
 
@@ -64,9 +64,7 @@ class Loader(Generic[T]):
         except (RuntimeError, OSError, EOFError):
             if code := self._exit_code():
                 how = WHY.get(code, f"by signal {-code}" if code < 0 else f"with exit code {code}")
-                raise ReadersEnded(
-                    f"the system ended a process that reads images, {how}: {FEWER}, or free some memory"
-                ) from None
+                raise ReadersEnded(f"the system ended a process that reads images, {how}: {FEWER}") from None
             raise
 
     def read_here(self, requests: Iterable[list[ViewRequest]]) -> Iterator[T]:
