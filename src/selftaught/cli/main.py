@@ -70,7 +70,7 @@ def _settle() -> None:
     os.environ["MPLBACKEND"] = "Agg"  # a notebook's backend would need its packages
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # it was closed by whoever started the command
-            setattr(sys, name, Path(os.devnull).open("w"))
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115, it stays open
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # for names that the terminal cannot print
