@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from PIL import Image
 
 from conftest import Call, draw_photos
 from selftaught import Embedder
+from selftaught.cli.main import main
 from selftaught.recipes import Settings
 
 TINY = ["--backbone", "small", "--dim", "8", "--batch-size", "8", "--neighbors", "2", "--set", "workers=0"]
@@ -273,6 +275,30 @@ def test_an_unexpected_error_is_one_line_too(
     homeless = RuntimeError("Could not determine home directory.")
     monkeypatch.setattr(Embedder, "load", lambda *_, **__: (_ for _ in ()).throw(homeless))
     assert "set HOME" in failure(call, "evaluate", run, photos)[1]
+
+
+def test_a_closed_output_breaks_nothing(run: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["search", run, photos / "class 0" / "0.jpg", "--in", photos, "--json", "-"]
+    monkeypatch.setattr(sys, "argv", ["selftaught", *map(str, words)])
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", None)
+        patch.setattr(sys, "stderr", None)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        for stream in (sys.stdout, sys.stderr):
+            stream.close()
+    assert ended.value.code == 0
+
+
+def test_a_full_disk_while_photos_are_drawn_names_the_folder(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("selftaught.cli.demo.make_products", full)
+    code, message = failure(call, "demo", "--out", tmp_path / "demo")
+    assert (code, f"{tmp_path / 'demo'}: No space left on device" in message) == (1, True)
 
 
 def test_a_notebooks_backend_and_an_ascii_terminal_break_nothing(run: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from several import apart, wait_until
 
 from selftaught.data import FileReader, ReadersEnded, ViewRequest, Views, find_images
 from selftaught.errors import SelftaughtError
@@ -59,6 +60,34 @@ def test_readers_that_cannot_be_started_are_one_sentence_and_leave_no_processes(
     reader.close()
     assert len(started) == 3
     assert set(multiprocessing.active_children()) <= set(before)
+
+
+def read_from_a_server(photos: Path, out: Path) -> None:
+    """Read with processes that a server has forked, as newer versions of Python do, and wait to be killed."""
+    multiprocessing.set_start_method("forkserver", force=True)
+    next(FileReader(VIEWS, workers=2).read(requests(photos)))
+    out.with_suffix(".new").write_text(" ".join(str(child.pid) for child in multiprocessing.active_children()))
+    out.with_suffix(".new").rename(out)
+    signal.pause()
+
+
+def is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_readers_end_with_a_command_that_is_killed(photos: Path, tmp_path: Path) -> None:
+    with apart(read_from_a_server, photos, tmp_path / "readers") as command:
+        wait_until((tmp_path / "readers").exists, command.is_alive)
+        readers = [int(reader) for reader in (tmp_path / "readers").read_text().split()]
+        assert len(readers) == 2
+        assert all(map(is_running, readers))
+        command.kill()
+        wait_until(lambda: not any(map(is_running, readers)), lambda: True)
 
 
 def test_readers_do_not_hear_interrupts_from_their_first_moment_on(

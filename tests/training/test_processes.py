@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -157,6 +158,26 @@ def test_processes_that_cannot_send_from_the_memory_of_cpus_are_refused_at_once(
     monkeypatch.setattr(torch.distributed, "get_backend_config", lambda: "cuda:nccl")
     with pytest.raises(UsageError, match=r"connected by cuda:nccl alone.*cpu:gloo,cuda:nccl"):
         train(photos, out=tmp_path / "run", quiet=True, **OPTIONS)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("four_of_eight")
+def test_a_name_of_the_first_machine_that_stays_unknown_is_refused(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def find(name: object, _port: object) -> None:
+        asked.append(name)
+        raise OSError(-2, "Name or service not known")
+
+    monkeypatch.setenv("MASTER_ADDR", "nowhere")
+    monkeypatch.setattr(socket, "getaddrinfo", find)
+    monkeypatch.setattr(processes, "NAME_WAIT", 0.0)
+    monkeypatch.setattr(processes, "_ddp", lambda *_: pytest.fail("it would wait for hours"))
+    with pytest.raises(UsageError, match=r"MASTER_ADDR is 'nowhere', which is not .*Name or service not known"):
+        train(photos, out=tmp_path / "run", quiet=True, **OPTIONS)
+    assert asked[0] == "nowhere"
     assert not (tmp_path / "run").exists()
 
 

@@ -36,9 +36,8 @@ def describe(advice: Advice) -> list[str]:
     lines = [f"{advice.images} photos, {measure_sizes(advice.duplicates.images)}"]
     if advice.skipped:
         first = advice.skipped[0]
-        lines.append(
-            f"{counted(len(advice.skipped), 'file')} that cannot be read, such as {printable(first.path)}: {first.reason}"
-        )
+        files = counted(len(advice.skipped), "file")
+        lines.append(f"{files} that cannot be read, such as {printable(first.path)}: {first.reason}")
     if kinds:
         near = kinds.count("near")
         equal = counted(len(kinds) - near, "exact copy", "exact copies")

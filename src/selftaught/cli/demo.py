@@ -10,7 +10,7 @@ from selftaught.cli.evaluate import scores_table
 from selftaught.console import Reporter, duration
 from selftaught.data import ImageFolder, find_images, make_products
 from selftaught.embedder import Embedder
-from selftaught.errors import printable
+from selftaught.errors import SelftaughtError, printable
 from selftaught.files import new_folder
 from selftaught.retrieval import score
 from selftaught.run_report import write_run_report
@@ -35,8 +35,11 @@ def demo(out: Path, seed: int) -> None:
     began = time.monotonic()
     reporter = Reporter()
     new_folder(out, "the demo folder", "give another --out")
-    with reporter.work("drawing photos", PRODUCTS * PHOTOS) as tell:
-        photos, unseen = make_products(out / "photos", products=PRODUCTS, photos=PHOTOS, advance=tell)
+    try:
+        with reporter.work("drawing photos", PRODUCTS * PHOTOS) as tell:
+            photos, unseen = make_products(out / "photos", products=PRODUCTS, photos=PHOTOS, advance=tell)
+    except OSError as error:
+        raise SelftaughtError(f"cannot draw photos into {printable(out)}: {error.strerror or error}") from None
     products = find_images(unseen)
     reporter.say(f"learning from the photos in {printable(photos)}, without labels")
     before = train(photos, out=out / "start", seed=seed, quiet=True, **(SETTINGS | {"epochs": 0}))

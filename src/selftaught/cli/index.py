@@ -111,9 +111,8 @@ def push(
     place, table = parse_target(target), open_table(index)
     with Reporter().work("pushing images", len(table)) as tell:
         count = push_index(table, place, tell)
-    print(
-        f"{counted(count, 'image is', 'images are')} in the collection {printable(place.collection)} at {printable(place.url)}"
-    )
+    images = counted(count, "image is", "images are")
+    print(f"{images} in the collection {printable(place.collection)} at {printable(place.url)}")
 
 
 def _tell(index: Any, change: Any) -> None:

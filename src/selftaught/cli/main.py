@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import NoReturn
 
 import typer
@@ -67,6 +68,9 @@ def _settle() -> None:
     """Prepare the process for a command, independent of where it was started."""
     reuse_memory()
     os.environ["MPLBACKEND"] = "Agg"  # a notebook's backend would need its packages
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed by whoever started the command
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115, it stays open
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # for names that the terminal cannot print

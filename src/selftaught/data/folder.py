@@ -77,8 +77,8 @@ class ImageFolder:
         if self.given is not None:
             if "" in self.given:
                 raise SelftaughtError(
-                    f"{self.given.count('')} of {len(self)} images in {printable(self.root)} without a label, the first "
-                    f"is {printable(self.files[self.given.index('')])}; give only images with labels here"
+                    f"{self.given.count('')} of {len(self)} images in {printable(self.root)} without a label, the "
+                    f"first is {printable(self.files[self.given.index('')])}; give only images with labels here"
                 )
             return self.given
         if self.members is not None:
@@ -119,7 +119,8 @@ class ImageFolder:
         if self.given is not None or others == len(set(labels)):
             return f"{text}, {example}"
         names = {"top": f"the folders directly in {printable(self.root)}", "leaf": "the folders that hold the images"}
-        return f"{text}: {names[self.level]}, {example}; {names[other]} would be {counted(others, 'class', 'classes')} (--level {other})"
+        classes = counted(others, "class", "classes")
+        return f"{text}: {names[self.level]}, {example}; {names[other]} would be {classes} (--level {other})"
 
     def classes(self) -> list[int]:
         """The labels as integers, in the order of their names."""

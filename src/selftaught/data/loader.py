@@ -1,6 +1,7 @@
 """Items before they are needed: batches from worker processes that serve every pass of a run, or from a thread."""
 
 import multiprocessing
+import os
 import signal
 import threading
 import traceback
@@ -18,7 +19,7 @@ from selftaught.data.requests import ViewRequest
 from selftaught.errors import SelftaughtError
 
 T = TypeVar("T")
-FEWER = "use fewer of them (--set workers=N)"
+FEWER = "end other work on this machine, or use fewer of them (in training: --set workers=N)"
 WHY = {-9: "most likely because the memory ran out", -7: "most likely because the shared memory (/dev/shm) ran out"}
 """Reasons by the exit code of a process that a signal ended: SIGKILL, SIGBUS."""
 
@@ -47,7 +48,7 @@ class Loader(Generic[T]):
                 persistent_workers=workers > 0,
                 pin_memory=pin_memory,
                 collate_fn=collate,
-                worker_init_fn=_ignore_interrupts,
+                worker_init_fn=_begin_worker,
                 generator=torch.Generator(),  # otherwise each pass draws from the global random state
             )
 
@@ -64,9 +65,7 @@ class Loader(Generic[T]):
         except (RuntimeError, OSError, EOFError):
             if code := self._exit_code():
                 how = WHY.get(code, f"by signal {-code}" if code < 0 else f"with exit code {code}")
-                raise ReadersEnded(
-                    f"the system ended a process that reads images, {how}: {FEWER}, or free some memory"
-                ) from None
+                raise ReadersEnded(f"the system ended a process that reads images, {how}: {FEWER}") from None
             raise
 
     def read_here(self, requests: Iterable[list[ViewRequest]]) -> Iterator[T]:
@@ -180,7 +179,15 @@ def _kill(processes: Iterable[Any]) -> None:
                 process.join()
 
 
-def _ignore_interrupts(_: int) -> None:
+def _begin_worker(_: int) -> None:
     # A terminal or a scheduler signals the whole process group; only the main process reacts, and ends the workers.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    # PyTorch looks at the parent, which of a process from a fork server is the server: it outlives a killed command.
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)

@@ -5,7 +5,9 @@ import logging
 import os
 import shlex
 import signal
+import socket
 import threading
+import time
 from contextlib import suppress
 from datetime import timedelta
 from inspect import signature
@@ -26,6 +28,8 @@ FABRIC_VARIABLES = ("LT_CLI_USED", "LT_ACCELERATOR", "LT_STRATEGY", "LT_DEVICES"
 """Variables that ``fabric run`` sets. They are removed, since Fabric would find that they contradict our settings."""
 LONGEST_WAIT = timedelta(hours=2)
 """The wait for a living process, which may have to list or score a million images. A dead one is noticed at once."""
+NAME_WAIT = 30.0
+"""Seconds within which the name of the first machine must become known; a cluster may still be starting it."""
 SAVING = timedelta(seconds=25)
 """How long process 0 may take to save before the others end; after 30 s ``torchrun`` kills it."""
 SAYING = timedelta(seconds=3)
@@ -59,11 +63,27 @@ def join_processes() -> None:
         os.environ.pop(name, None)
     if torch.cuda.is_available() and found.local_rank < torch.cuda.device_count():
         torch.cuda.set_device(found.local_rank)
+    _check_address(os.environ.get("MASTER_ADDR", "127.0.0.1"))
     try:
         _ddp("cpu", found, "32-true").launch()
     except (RuntimeError, ValueError, OSError) as error:
         raise SelftaughtError(f"the {found.processes} processes could not be connected: {one_line(error)}") from None
     atexit.register(_leave)
+
+
+def _check_address(name: str) -> None:
+    """Raise an error if no machine of this name is known: PyTorch would try to connect for hours."""
+    deadline = time.monotonic() + NAME_WAIT
+    while True:
+        try:
+            socket.getaddrinfo(name, None)
+        except (OSError, UnicodeError) as error:
+            if time.monotonic() > deadline:
+                why = f"MASTER_ADDR is {printable(name)!r}, which is not the name of a machine that is known here"
+                raise UsageError(f"{why} ({one_line(error)}): start with torchrun, or set it") from None
+            time.sleep(1)
+        else:
+            return
 
 
 def _check_backend() -> None:
