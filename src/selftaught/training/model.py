@@ -56,7 +56,7 @@ def save_floor(parts: Parts) -> None:
         write_model(parts.folder / FLOOR, best.network, about)
         _write_models(parts.folder, {"floor": best.name, "exponent": exponent, "models": rows})
     for name, row in rows.items():
-        parts.context.reporter.say(f"{'' if name == ORIGIN else 'without training, '}{name}: {words(row)}")
+        parts.context.reporter.say(f"{name if name == ORIGIN else f'without training ({name})'}: {words(row)}")
 
 
 def find_exponent(parts: Parts) -> float:
