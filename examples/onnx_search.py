@@ -32,12 +32,17 @@ def main() -> None:
     session = onnxruntime.InferenceSession(options.model)
     about = session.get_modelmeta().custom_metadata_map
     print(f"{about['backbone']}: {about['dim']} dimensions, {about['metric']} distance, model {about['identity'][:12]}")
-    paths = sorted(path for path in options.images.rglob("*") if path.suffix.lower() in ENDINGS)
-    known = np.stack([embed(session, path) for path in paths])
+    known = {}
+    for path in sorted(path for path in options.images.rglob("*") if path.suffix.lower() in ENDINGS):
+        try:
+            known[path] = embed(session, path)
+        except OSError as error:
+            print(f"left out {path}: {error}")
     # Vectors of a cosine model have length 1, so that Euclidean distances rank them as cosines do.
-    distances = np.linalg.norm(known - embed(session, options.query), axis=1)
-    for index in np.argsort(distances)[: options.k]:
-        print(f"{distances[index]:9.4f}  {paths[index]}")
+    query = embed(session, options.query)
+    distances = {path: np.linalg.norm(vector - query) for path, vector in known.items()}
+    for path in sorted(distances, key=distances.get)[: options.k]:
+        print(f"{distances[path]:9.4f}  {path}")
 
 
 if __name__ == "__main__":

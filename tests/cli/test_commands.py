@@ -2,6 +2,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -220,6 +221,22 @@ def test_the_plain_backbone_is_measured_beside_a_model_made_of_it(call: Call, ph
     assert "plain_backbone" not in alone
     assert both["plain_backbone"] == {column: alone[column] for column in both["plain_backbone"]}
     assert "plain_backbone" not in json.loads(call(*words, "--no-floor", "--json", "-")[1])
+
+
+def test_the_untrained_model_of_a_run_is_measured_beside_it_unless_it_is_served(
+    call: Call, run: Path, photos: Path, tmp_path: Path
+) -> None:
+    untrained = tmp_path / "untrained"
+    Embedder.plain("small", "cpu").save(untrained)
+    for name, served in (("trained", run), ("floor", untrained)):
+        shutil.copytree(served, tmp_path / name)
+        shutil.copytree(untrained, tmp_path / name / "floor", dirs_exist_ok=True)
+    alone, trained, floor = (
+        json.loads(call("evaluate", tmp_path / name, photos, "--json", "-")[1])
+        for name in ("untrained", "trained", "floor")
+    )
+    assert trained["without_training"] == {column: alone[column] for column in trained["without_training"]}
+    assert "without_training" not in floor
 
 
 def test_unreadable_images_are_left_out_and_listed(call: Call, run: Path, tmp_path: Path) -> None:

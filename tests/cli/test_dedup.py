@@ -89,7 +89,7 @@ def test_every_part_of_the_work_shows_how_far_it_is(
     shutil.copy(collection / "a.png", collection / "b.png")
     for more in ([], ["--threshold", 0.1]):
         told = call("dedup", run, collection, "--out", collection.parent / f"found {len(more)}", *more)[2]
-        for part in ("copying some on purpose", "embedding images", "comparing files"):
+        for part in ("making test copies", "embedding images", "comparing files"):
             assert f"{part}: 25/25" in told
 
 

@@ -74,18 +74,20 @@ def test_the_files_say_which_model_they_hold(embedder: Embedder, exported: dict[
     assert [i.shape for i in session.get_inputs()] == [["n", "height", "width", 3]]
 
 
-def test_the_example_needs_only_onnxruntime_numpy_and_pillow(
-    embedder: Embedder, exported: dict[str, Exported], photos: Path
+def test_the_example_needs_only_onnxruntime_numpy_and_pillow_and_leaves_out_what_cannot_be_read(
+    embedder: Embedder, exported: dict[str, Exported], photos: Path, tmp_path: Path
 ) -> None:
-    query = photos / "class 3" / "1.jpg"
+    photos = shutil.copytree(photos, tmp_path / "photos")
+    query, paths = photos / "class 3" / "1.jpg", sorted(photos.rglob("*.jpg"))
+    (photos / "broken.jpg").write_bytes(b"no image")
     without = "import runpy, sys; sys.modules['torch'] = sys.modules['selftaught'] = None; del sys.argv[0]; "
     code = without + "runpy.run_path(sys.argv[0], run_name='__main__')"
     words = [str(EXAMPLE), str(exported[".onnx"].path), str(query), str(photos), "-k", "4"]
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    about, *lines = done.stdout.splitlines()
+    about, left_out, *lines = done.stdout.splitlines()
     assert f"{embedder.dim} dimensions, {embedder.metric} distance" in about
-    paths = sorted(photos.rglob("*.jpg"))
+    assert left_out.startswith(f"left out {photos / 'broken.jpg'}: ")
     distances = (embedder.encode(paths) - embedder.encode(query)).norm(dim=1)
     nearest = [paths[int(index)] for index in distances.argsort()[:4]]
     assert [Path(line.split(maxsplit=1)[1]) for line in lines] == nearest

@@ -80,6 +80,11 @@ def test_recall_charts_take_any_k_in_order(tmp_path: Path, drawn: list[Figure]) 
     assert [text.get_text().split()[0] for text in drawn[0].axes[0].texts] == ["@1", "@10", "@1000"]
 
 
+def test_of_many_recalls_the_first_four_are_drawn(tmp_path: Path, drawn: list[Figure]) -> None:
+    plot_curves({f"recall@{k}": 0.9 for k in (1, 2, 4, 8, 10, 100)}, [], tmp_path / "curves.png")
+    assert [text.get_text().split()[0] for text in drawn[0].axes[0].texts] == ["@1", "@2", "@4", "@8"]
+
+
 def test_numbers_that_are_none_are_left_out(tmp_path: Path, drawn: list[Figure]) -> None:
     history = epochs(3)
     history[2]["contrastive"] = math.nan

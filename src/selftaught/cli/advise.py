@@ -46,7 +46,9 @@ def describe(advice: Advice) -> list[str]:
         lines.append("no duplicates")
     things = advice.photos_per_thing
     lines.append(
-        "no number of photos of one thing stands out" if things is None else f"about {things} photos of one thing"
+        "how many photos there are of one thing cannot be told"
+        if things is None
+        else f"about {things} photos of one thing"
     )
     return lines
 

@@ -65,7 +65,7 @@ def dedup(
         if use.whiten:
             embedder = whiten(embedder, distinct, reporter)
         images, vectors, _ = embed_folder(embedder, distinct, allow_skipped)
-        with reporter.work("copying some on purpose", min(SAMPLE, len(images))) as tell:
+        with reporter.work("making test copies", min(SAMPLE, len(images))) as tell:
             known = distances_of_known_copies(embedder, images, vectors, advance=tell)
         with reporter.work("comparing files", len(images)) as tell:
             found = find_copies(images, vectors, known, threshold, advance=tell)
@@ -132,8 +132,8 @@ def write_duplicates_page(path: Path, found: Duplicates) -> None:
     sections = [
         Section(
             "Where the threshold lies",
-            "Gray: the distance of each photo to its nearest. Blue: distances of copies that were made on purpose of "
-            f"some of these photos (smaller, compressed, cropped, mirrored, with a watermark).\n\n"
+            "Gray: the distance of each photo to its nearest. Blue: distances of copies that were made of some "
+            f"photos for this test (smaller, compressed, cropped, mirrored, with a watermark).\n\n"
             f"Threshold: {describe_threshold(found)}. --threshold sets one of your own.",
             html=histogram(found.nearest.tolist(), found.known.tolist(), found.proposal.threshold),
         ),

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -15,8 +16,10 @@ from selftaught.data import open_images
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, counted, printable
 from selftaught.files import check_output, write_atomically
+from selftaught.model_files import DESCRIPTION
 from selftaught.networks import weights_on_disk
 from selftaught.retrieval import Scores, score
+from selftaught.run_folder import FLOOR
 
 
 def evaluate(
@@ -48,17 +51,15 @@ def evaluate(
         rows["model"] = score(vectors.to(embedder.device), numbers)
     except ValueError as error:
         raise SelftaughtError(f"{printable(labeled)} cannot be scored: {error}") from None
-    plain = _floor(embedder) if floor else None
-    if plain is not None:
-        reporter.say(f"beside it, the plain backbone: {plain!r}")
-        _, vectors, _ = embed_folder(plain, images, allow_skipped)
-        rows["plain backbone"] = score(vectors.to(plain.device), numbers)
+    for name, untrained in (_floors(use, embedder) if floor else {}).items():
+        reporter.say(f"beside it, {name}: {untrained!r}")
+        _, vectors, _ = embed_folder(untrained, images, allow_skipped)
+        rows[name] = score(vectors.to(untrained.device), numbers)
     scores = rows["model"]
     row: dict[str, object] = {**scores.row()}
     row |= {"images": len(images), "classes": max(numbers) + 1, "queries": scores.queries}
     row |= {"excluded": scores.excluded, "skipped": [vars(entry) for entry in skipped]}
-    if "plain backbone" in rows:
-        row["plain_backbone"] = rows["plain backbone"].row()
+    row |= {name.replace(" ", "_"): each.row() for name, each in rows.items() if name != "model"}
     text = json.dumps(row, indent=2) + "\n"
     if target is not None and not to_file:
         sys.stdout.write(text)
@@ -73,7 +74,22 @@ def evaluate(
         write_atomically(target, text)
 
 
-def _floor(embedder: Embedder) -> Embedder | None:
+def _floors(use: ModelUse, embedder: Embedder) -> dict[str, Embedder]:
+    """What training must beat: the untrained model that a run has kept, unless it serves that, and the plain backbone.
+
+    The first pools as the run does, and is whitened where that is better: against the second alone, its gain would
+    count as that of training.
+    """
+    floors: dict[str, Embedder] = {}
+    kept = Path(use.run, FLOOR)
+    if (kept / DESCRIPTION).is_file():
+        floors["without training"] = load_model(replace(use, run=str(kept)))
+    if (plain := _plain(embedder)) is not None:
+        floors["plain backbone"] = plain
+    return {name: floor for name, floor in floors.items() if floor.identity != embedder.identity}
+
+
+def _plain(embedder: Embedder) -> Embedder | None:
     """The pretrained backbone of a model, with the same views; None if it is that model or is not on this disk."""
     about = embedder.description
     if about["own_backbone"] or about["head"] == "none" or not weights_on_disk(about["backbone"]):

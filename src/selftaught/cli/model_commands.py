@@ -33,7 +33,8 @@ def evaluate(
     floor: Annotated[
         bool,
         typer.Option(
-            help="Also measure the plain pretrained backbone, if its weights are on this disk: twice the time."
+            help="Also measure what training must beat: the untrained model that the run has kept, and the plain "
+            "pretrained backbone, if its weights are on this disk. Up to 3 times the time."
         ),
     ] = True,
     size: Size = None,

@@ -30,7 +30,7 @@ GALLERY_STYLE = """
 .pairs { display: grid; grid-template-columns: repeat(auto-fill, minmax(19rem, 1fr)); gap: 0 2rem; }
 .pairs .photos { flex-wrap: nowrap; }
 .pairs .photos img { height: 6.5rem; max-width: 9.5rem; object-fit: cover; }
-.pairs .photos li { min-width: 6rem; max-width: 9.5rem; }
+.pairs .photos li { max-width: 9.5rem; }
 h3 { margin: 1.5rem 0 0; font-size: 1.0625rem; }
 .histogram { display: block; width: 100%; max-width: 60rem; font: 12px system-ui, sans-serif; }
 .histogram text { fill: var(--soft); }

@@ -54,7 +54,7 @@ def propose_threshold(near: Neighbors, known: Tensor) -> Proposal:
     n, middle, cap = len(near.indices), known.median().item(), known.quantile(FURTHEST).item()
     first = near.distances[:, :1].flatten()
     if n < FEWEST:
-        return Proposal(middle, f"half of the copies made on purpose are nearer; {n} photos are too few to tell more")
+        return Proposal(middle, f"half of the copies made for this test are nearer; {n} photos are too few to say more")
     generator = torch.Generator().manual_seed(0)
     samples = [torch.randperm(n, generator=generator)[: round(SHARE * n)].sort().values for _ in range(SAMPLES)]
     threshold = median(_propose(near.among(rows), known, cap) for rows in samples)
@@ -66,10 +66,10 @@ def propose_threshold(near: Neighbors, known: Tensor) -> Proposal:
         text = f"{near_ones:.0%} of the photos have a neighbor as near as copies are, within {middle:.3g}"
         return Proposal(None, f"{text}, and copies cannot be told from others: look at the page and give --threshold")
     share = (known <= threshold).double().mean().item()
-    near_copies = f"{share:.0%} of the copies made on purpose are nearer"
+    near_copies = f"{share:.0%} of the copies made for this test are nearer"
     if threshold >= cap:
         return Proposal(threshold, f"{near_copies}, and different photos are not")
-    return Proposal(threshold, f"beyond, over {BY_CHANCE:.0%} would be different photos; {near_copies}")
+    return Proposal(threshold, f"{near_copies}; with more, over {BY_CHANCE:.0%} of what is found would not be copies")
 
 
 def _propose(near: Neighbors, known: Tensor, cap: float) -> float:

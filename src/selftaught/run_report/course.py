@@ -95,13 +95,9 @@ def judge(course: Course) -> str:
     models = course.models
     if models is not None and "trained" in models["models"]:
         floors = {name: row for name, row in models["models"].items() if name != "trained"}
-        told = give_verdict(floors, models["floor"], models["models"]["trained"], course.serves_floor)
-        told = told[0].upper() + told[1:] + "."
-        if "recall@1" in models["models"]["trained"] and course.queries:
-            noise = 200 * chance(models["models"]["trained"]["recall@1"], course.queries)
-            told += f" With {course.queries:,} labeled photos, Recall@1 is known to ± {noise:.1f} points: "
-            told += "less than that may be chance."
-        return told
+        trained = models["models"]["trained"]
+        told = give_verdict(floors, models["floor"], trained, course.serves_floor, course.queries)
+        return told[0].upper() + told[1:] + "."
     if "recall@1" in course.last and "recall@1" in course.start:
         before, after = course.start["recall@1"], course.last["recall@1"]
         photos = f"Of {course.queries:,} labeled photos" if course.queries else "Of the labeled photos"

@@ -122,7 +122,7 @@ def choose_neighbors(things: int | None) -> Choice:
     leaving some out costs little (docs/best.md).
     """
     if things is None:
-        return Choice("neighbors", NEIGHBORS, "as in the paper, no number of photos of one thing stands out")
+        return Choice("neighbors", NEIGHBORS, "as in the paper; how many photos there are of one thing cannot be told")
     value = max(k for k in (2, 3, NEIGHBORS) if k < max(3, things))
     return Choice("neighbors", value, f"there seem to be about {things} photos of one thing")
 

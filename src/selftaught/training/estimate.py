@@ -89,7 +89,8 @@ def choose_epochs(settings: Settings, images: int, backbone: Backbone, device: t
         return Choice("epochs", min(EPOCHS, most), f"{EPOCHS}, fewer for very many images")
     epoch, beside = predict_seconds(settings, images, 0, backbone, device, pace)
     epochs = min(EPOCHS, max(1, int((PATIENCE - beside) / epoch)))
-    return Choice("epochs", epochs, f"about {duration(epoch)} each without a GPU, {EPOCHS} at most")
+    reason = f"as many as fit into {PATIENCE / 60:.0f} minutes without a GPU, at {duration(epoch)} each"
+    return Choice("epochs", epochs, f"{reason}; at least 1 and at most {EPOCHS}")
 
 
 def predict_seconds(

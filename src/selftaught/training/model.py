@@ -15,6 +15,7 @@ from selftaught.files import read_file, write_atomically
 from selftaught.model_files import DESCRIPTION, WEIGHTS, describe, write_model
 from selftaught.networks import HALF, EmbeddingNetwork, Encoder, build_backbone, weights_on_disk, whitened_layer
 from selftaught.parallel import barrier, rank, run_on_first
+from selftaught.report import chance
 from selftaught.run_folder import FLOOR, MODELS, TRAINED, read_models
 from selftaught.training.assemble import Parts
 from selftaught.training.floor import Floor, look, measure, measure_floors, measure_model, name_floor
@@ -55,7 +56,7 @@ def save_floor(parts: Parts) -> None:
         write_model(parts.folder / FLOOR, best.network, about)
         _write_models(parts.folder, {"floor": best.name, "exponent": exponent, "models": rows})
     for name, row in rows.items():
-        parts.context.reporter.say(f"{'' if name == ORIGIN else 'without training, '}{name}: {words(row)}")
+        parts.context.reporter.say(f"{name if name == ORIGIN else f'without training ({name})'}: {words(row)}")
 
 
 def find_exponent(parts: Parts) -> float:
@@ -124,21 +125,33 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
         shutil.rmtree(parts.folder / TRAINED, ignore_errors=True)  # of an earlier leg
     if models is not None:
         floors = {name: floor for name, floor in models["models"].items() if name != "trained"}
-        verdict = give_verdict(floors, models["floor"], row, serves_floor)
+        verdict = give_verdict(floors, models["floor"], row, serves_floor, len(parts.labeled or ()))
         say(f"the model is in {printable(parts.folder)}: {verdict}")
     return embedder
 
 
-def give_verdict(floors: Mapping[str, Mapping[str, float]], best: str, row: Mapping[str, float], served: bool) -> str:
-    """In words, whether training was worth it; ``served``: the run serves the untrained model."""
+def give_verdict(
+    floors: Mapping[str, Mapping[str, float]], best: str, row: Mapping[str, float], served: bool, labeled: int = 0
+) -> str:
+    """In words, whether training was worth it, and with ``labeled`` photos, how much of that may be chance.
+
+    ``served``: the run serves the untrained model.
+    """
+    told = _compare(floors, best, row, served)
+    if "recall@1" not in row or not labeled:
+        return told
+    noise = 200 * chance(row["recall@1"], labeled)
+    return f"{told}; with {labeled:,} labeled photos, up to {noise:.1f} points of Recall@1 may be chance"
+
+
+def _compare(floors: Mapping[str, Mapping[str, float]], best: str, row: Mapping[str, float], served: bool) -> str:
     before, after = floors[best]["found_again"], row["found_again"]
     without = "without this training" if ORIGIN in floors else "without training"
     if "recall@1" in row:
         most = {score: max(floor[score] for floor in floors.values()) for score in ("recall@1", "map@r")}
-        first, second = (_change(row, most, score) for score in most)
-        also = second[1] if second[0] == first[0] else " ".join(second)
-        told = f"training {' '.join(first)} of Recall@1 ({row['recall@1']:.1%}; {without} {most['recall@1']:.1%} at "
-        told += f"best) and {also} of MAP@R ({row['map@r']:.1%}; {most['map@r']:.1%})"
+        told = f"training {_change(row, most, 'recall@1')} Recall@1 ({row['recall@1']:.1%}; {without} "
+        told += f"{most['recall@1']:.1%} at best) and {_change(row, most, 'map@r')} MAP@R "
+        told += f"({row['map@r']:.1%}; {most['map@r']:.1%})"
     else:
         told = f"images are found again at {after:.2%}, {without} at {before:.2%} ({best})"
         told += ": no sign that training did harm" if after >= before - SLACK else ": training made it worse"
@@ -156,9 +169,9 @@ def give_verdict(floors: Mapping[str, Mapping[str, float]], best: str, row: Mapp
     return told + f"; the labels say that this was {'right' if right else 'wrong'}"
 
 
-def _change(row: Mapping[str, float], most: Mapping[str, float], score: str) -> tuple[str, str]:
+def _change(row: Mapping[str, float], most: Mapping[str, float], score: str) -> str:
     gain = round(100 * (row[score] - most[score]), 1)
-    return "lost" if gain < 0 else "gained", f"{abs(gain):.1f} points"
+    return f"{'gained' if gain > 0 else 'lost'} {abs(gain):.1f} points of" if gain else "did not change"
 
 
 def words(row: Mapping[str, float]) -> str:
