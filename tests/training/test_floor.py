@@ -179,6 +179,8 @@ def test_the_verdict_says_in_words_whether_training_was_worth_it() -> None:
     floors = {"plain backbone": {"found_again": 0.98}, "half-whitened": {"found_again": 0.97}}
     fine = give_verdict(floors, "plain backbone", {"found_again": 0.99}, False)
     assert fine.endswith("98.00% (plain backbone): no sign that training did harm")
+    sure = give_verdict({"plain backbone": {"found_again": 1.0}}, "plain backbone", {"found_again": 0.999}, False)
+    assert "no sign that training did harm, but nearly all are found in any case, so this says little" in sure
     worse = give_verdict(floors, "plain backbone", {"found_again": 0.9}, True)
     assert "training made it worse" in worse
     assert "so the untrained model (plain backbone) is served, and the trained one is in trained/" in worse
