@@ -158,7 +158,9 @@ def _compare(floors: Mapping[str, Mapping[str, float]], best: str, row: Mapping[
         told = f"images are found again at {after:.2%}, {without} at {before:.2%} ({best})"
         told += ": no sign that training did harm" if after >= before - SLACK else ": training made it worse"
         if min(before, after) >= CEILING:
-            told += ", but nearly all are found in any case, so this says little; compare neighbors on the page of the run"
+            told += (
+                ", but nearly all are found in any case, so this says little; compare neighbors on the page of the run"
+            )
     if not served:
         return told
     if "recall@1" in row:
