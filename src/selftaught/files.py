@@ -204,9 +204,12 @@ def _locked(file: Path, busy: str, impossible: str) -> Iterator[None]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete files that a killed process has left half written."""
+    """Delete files and folders that a killed process has left half written."""
     for leftover in folder.glob(".*.tmp"):
-        leftover.unlink(missing_ok=True)
+        if leftover.is_dir() and not leftover.is_symlink():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
 
 
 def _open_at_once(path: str, flags: int) -> int:
