@@ -346,9 +346,10 @@ def test_what_there_is_too_little_memory_for_is_not_called_damaged(
         with pytest.raises(RuntimeError, match="DefaultCPUAllocator"):
             work()
     for place in ("load_file", "EmbeddingNetwork", "Encoder.forward"):
-        with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="DefaultCPUAllocator"):
+        with monkeypatch.context() as patch:
             patch.setattr(f"selftaught.model_files.{place}", fail)
-            Embedder.load(tmp_path / "model")
+            with pytest.raises(RuntimeError, match="DefaultCPUAllocator"):
+                Embedder.load(tmp_path / "model")
 
 
 def test_a_damaged_log_of_times_is_left_behind(tmp_path: Path, state: TrainState) -> None:
