@@ -1,9 +1,10 @@
+import os
 from pathlib import Path
 
 import pytest
 
 from selftaught.errors import SelftaughtError
-from selftaught.files import lock_output, read_json, remove_leftovers, write_atomically
+from selftaught.files import delete, lock_output, read_json, remove_leftovers, write_atomically
 
 
 def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -52,3 +53,12 @@ def test_a_json_file_that_is_damaged_or_holds_no_object_counts_as_none(tmp_path:
         assert read_json(file) is None
     file.write_bytes(b'{"name": "caf\xe9"}')  # a path may hold bytes that are not text
     assert read_json(file) == {"name": "caf\udce9"}
+
+
+def test_deleting_a_pipe_does_not_wait_for_its_other_end(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder" / "in it").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path)
+    for name in ("pipe", "link", "folder", "nothing"):
+        delete(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []

@@ -186,6 +186,18 @@ def test_every_value_of_a_record_that_is_of_the_wrong_kind_or_missing_is_refused
     assert refusals > len(cases) * len(OTHERS) / 2
 
 
+def test_a_record_whose_choices_are_open_or_no_whole_numbers_is_refused(folder: Path) -> None:
+    file = folder / SETTINGS
+    saved = json.loads(file.read_text())
+    wrong: list[tuple[str, str, Any]] = [("settings", name, None) for name in ("epochs", "pooling", "momentum", "lr")]
+    wrong += [("preprocessing", name, value) for name in ("size", "resize") for value in (float("inf"), 73.5)]
+    for part, name, value in wrong:
+        file.write_text(json.dumps(saved | {part: saved[part] | {name: value}}))
+        assert refused(lambda: read_record(folder), file), (name, value)
+    file.write_text(json.dumps(saved | {"settings": {"x": 1}}))
+    assert refused(lambda: read_record(folder), file)
+
+
 def test_pipes_devices_and_folders_in_place_of_files_are_refused_at_once(folder: Path, state: TrainState) -> None:
     for _ in replacements(folder, SETTINGS):
         assert refused(lambda: read_record(folder), folder)
@@ -319,6 +331,7 @@ def test_what_there_is_too_little_memory_for_is_not_called_damaged(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("[enforce fail at alloc_cpu.cpp:121] . DefaultCPUAllocator: can't allocate memory")
 
+    embedder.save(tmp_path / "model")
     for place in ("torch.load", "numpy.load", "selftaught.training.loop.restore_optimizer"):
         monkeypatch.setattr(place, fail)
     monkeypatch.setattr(type(embedder.encoding), "embed", fail)
@@ -332,6 +345,11 @@ def test_what_there_is_too_little_memory_for_is_not_called_damaged(
     for work in works:
         with pytest.raises(RuntimeError, match="DefaultCPUAllocator"):
             work()
+    for place in ("load_file", "EmbeddingNetwork", "Encoder.forward"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"selftaught.model_files.{place}", fail)
+            with pytest.raises(RuntimeError, match="DefaultCPUAllocator"):
+                Embedder.load(tmp_path / "model")
 
 
 def test_a_damaged_log_of_times_is_left_behind(tmp_path: Path, state: TrainState) -> None:

@@ -203,10 +203,19 @@ def _locked(file: Path, busy: str, impossible: str) -> Iterator[None]:
         lock.release()
 
 
+def delete(path: Path) -> None:
+    """Delete a file, or a folder with all that is in it, if it can be; a pipe is not opened, which might never end."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
 def remove_leftovers(folder: Path) -> None:
-    """Delete files that a killed process has left half written."""
+    """Delete files and folders that a killed process has left half written."""
     for leftover in folder.glob(".*.tmp"):
-        leftover.unlink(missing_ok=True)
+        delete(leftover)
 
 
 def _open_at_once(path: str, flags: int) -> int:

@@ -36,6 +36,8 @@ FLOOR, TRAINED = "floor", "trained"
 REPORT = "report.html"
 SUPERVISED = "supervised"
 """The run folder of the first stage of a semi-supervised run."""
+CHOSEN = ("epochs", "batch_size", "neighbors", "lr", "pooling", "momentum", "clusters")
+"""Settings that are never open once a run has chosen, if its method has them."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,8 @@ class RunRecord:
                 raise ValueError(f"{name} is {getattr(self, name)!r}")
         if not 0 <= self.leg <= (self.leg if self.requested.epochs is None else self.requested.epochs):
             raise ValueError(f"leg is {self.leg}")
+        if any(getattr(self.settings, name, 0) is None for name in CHOSEN):
+            raise ValueError("its settings lack a choice")
         if (self.images is None) != (self.labeled is not None and self.unlabeled is not None):
             raise ValueError("images must be a place, or else labeled and unlabeled")
 

@@ -137,7 +137,7 @@ def read_log(path: Path, about: dict[str, Any], *, mapped: bool = False) -> tupl
                 break
             if not is_header:
                 batches.append(_read_batch(notes, np.frombuffer(view[line + 1 : stop], "<f4"), about["dim"]))
-        except (KeyError, TypeError, ValueError, RecursionError):
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
             break
         end, is_header = stop, False
     return batches, 0 if is_header else end

@@ -318,6 +318,26 @@ def test_a_full_disk_while_photos_are_drawn_names_the_folder(
     assert (code, f"{tmp_path / 'demo'}: No space left on device" in message) == (1, True)
 
 
+def test_a_demo_killed_while_photos_are_drawn_can_be_given_again(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "demo"
+    drawing = (
+        "from selftaught.data import make_products; import os;"
+        f"make_products({str(folder / 'photos')!r}, products=2, photos=2, advance=lambda _: os._exit(9))"
+    )
+    folder.mkdir()
+    assert subprocess.run([sys.executable, "-c", drawing], check=False).returncode == 9
+    assert list(folder.iterdir())
+
+    def drawn(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "was reached")
+
+    monkeypatch.setattr("selftaught.cli.demo.make_products", drawn)
+    assert "was reached" in failure(call, "demo", "--out", folder)[1]
+    assert list(folder.iterdir()) == []
+
+
 def test_a_notebooks_backend_and_an_ascii_terminal_break_nothing(run: Path, tmp_path: Path) -> None:
     images = tmp_path / "ünï"
     images.mkdir()

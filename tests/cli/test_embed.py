@@ -275,6 +275,7 @@ def test_a_forged_record_is_dropped(tmp_path: Path) -> None:
     forged: list[dict[str, Any]] = [{"files": []}, {"files": 5, "failures": []}]
     forged.append({"files": [["a", [1, 1]]], "failures": [[9, "x"], [0, "y"]]})
     forged.append({"files": [["a", [1, 1]], ["b", [1, 1]]], "failures": [[9, "x"], [0, "y"], [0, "y"]]})
+    forged.insert(0, {"files": [["a", [float("inf"), 1]]], "failures": []})
     for about in [*forged, {"files": [["a", [1, 1]], ["b", [1, 1]]], "failures": [[9, "x"]]}]:
         log = begun(tmp_path)
         log._append(about, b"\0" * (0 if about is forged[-1] else 8))

@@ -11,7 +11,7 @@ from selftaught.console import Reporter, duration
 from selftaught.data import ImageFolder, find_images, make_products
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, printable
-from selftaught.files import new_folder
+from selftaught.files import claim_folder, remove_leftovers
 from selftaught.retrieval import score
 from selftaught.run_report import write_run_report
 from selftaught.training import train
@@ -32,9 +32,14 @@ PRODUCTS, PHOTOS = 240, 8
 
 
 def demo(out: Path, seed: int) -> None:
+    with claim_folder(out, "the demo folder", "give another --out"):
+        remove_leftovers(out)
+        _demo(out, seed)
+
+
+def _demo(out: Path, seed: int) -> None:
     began = time.monotonic()
     reporter = Reporter()
-    new_folder(out, "the demo folder", "give another --out")
     try:
         with reporter.work("drawing photos", PRODUCTS * PHOTOS) as tell:
             photos, unseen = make_products(out / "photos", products=PRODUCTS, photos=PHOTOS, advance=tell)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal
 
 import torch
@@ -44,8 +45,10 @@ class Preprocessing:
     def __post_init__(self) -> None:
         numbers = (*self.mean, *self.std, self.value_range)
         good = len(self.mean) == len(self.std) == 3 and 0 not in self.std and all(map(math.isfinite, numbers))
+        sizes = (self.size, self.resize, self.use_size)
+        good = good and all(isinstance(size, Integral) for size in sizes)
         if self.size < 1 or self.resize < 0 or self.use_size < 0 or self.value_range <= 0 or not good:
-            raise ValueError(f"preprocessing needs sizes of at least 1 and three means and nonzero stds: {self}")
+            raise ValueError(f"preprocessing needs whole sizes of at least 1 and three means and nonzero stds: {self}")
         if self.channels not in ("RGB", "BGR"):
             raise ValueError(f'channels must be "RGB" or "BGR", but are {self.channels!r}')
         # The fields are frozen, and lists when read back from JSON.

@@ -1,7 +1,6 @@
 """The models of a stage: the floor that it starts from, and what it serves in the end."""
 
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +10,7 @@ from torch import nn
 
 from selftaught.embedder import Embedder
 from selftaught.errors import printable
-from selftaught.files import read_file, write_atomically
+from selftaught.files import delete, read_file, write_atomically
 from selftaught.model_files import DESCRIPTION, WEIGHTS, describe, write_model
 from selftaught.networks import HALF, EmbeddingNetwork, Encoder, build_backbone, weights_on_disk, whitened_layer
 from selftaught.parallel import barrier, rank, run_on_first
@@ -124,7 +123,7 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
         embedder = Embedder.load(parts.folder, parts.fabric.device, parts.context.own)
     elif rank() == 0:
         write_model(parts.folder, embedder.network, embedder.description)
-        shutil.rmtree(parts.folder / TRAINED, ignore_errors=True)  # of an earlier leg
+        delete(parts.folder / TRAINED)  # of an earlier leg
     if models is not None:
         floors = {name: floor for name, floor in models["models"].items() if name != "trained"}
         verdict = give_verdict(floors, models["floor"], row, serves_floor, len(parts.labeled or ()))

@@ -1,11 +1,9 @@
 """One stage of a run: from its last checkpoint, or from its start, to its model."""
 
-import shutil
-
 from selftaught.data import Skipped, check_skipped, skipped_table
 from selftaught.embedder import Embedder
 from selftaught.errors import Collapse, counted, printable
-from selftaught.files import remove_leftovers, write_atomically
+from selftaught.files import delete, remove_leftovers, write_atomically
 from selftaught.parallel import rank
 from selftaught.run_folder import FEATURES, SKIPPED, Choice
 from selftaught.training.assemble import Context, Parts, assemble, find_start, prepare
@@ -111,7 +109,7 @@ def _train_parts(parts: Parts, checkpoint: Checkpoint | None) -> Embedder:
         parts.logbook.close(state)
     embedder = save_model(parts)
     if rank() == 0:  # not needed after training, and they can be larger than the images
-        shutil.rmtree(parts.folder / FEATURES, ignore_errors=True)
+        delete(parts.folder / FEATURES)
     if not has_floor(parts):  # otherwise the verdict has already said it
         last = state.history[-1] if state.history else state.start
         gained = f" (before training {state.start['recall@1']:.1%})" if "recall@1" in last else ""

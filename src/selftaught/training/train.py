@@ -1,7 +1,6 @@
 """From a folder of images to a run folder with a model."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -14,6 +13,7 @@ from selftaught.console import Interrupts, Reporter
 from selftaught.data import ReadersEnded, absolute
 from selftaught.embedder import Embedder
 from selftaught.errors import Interrupted, SelftaughtError, UsageError, printable
+from selftaught.files import delete
 from selftaught.learners import Learner, name_method
 from selftaught.networks import Preprocessing
 from selftaught.parallel import barrier, rank, run_on_first
@@ -142,7 +142,7 @@ def _explain(error: BaseException, context: Context, resumed: bool) -> BaseExcep
     run, begun = context.run, has_begun(context.run)
     if rank() == 0 and not begun and not resumed:  # so that the same command can start again
         for part in (SUPERVISED, SNAPSHOTS):
-            shutil.rmtree(run / part, ignore_errors=True)
+            delete(run / part)
         (run / SETTINGS).unlink(missing_ok=True)
     go_on = f"go on with: {context.command}" if begun or resumed else "start it again with the same command"
     if isinstance(error, (Interrupted, KeyboardInterrupt)) and context.command not in str(error):

@@ -45,7 +45,7 @@ def make_products(
     folder.parent.mkdir(parents=True, exist_ok=True)
     in_training = products // 2
     names = default_rng((seed, 0, 0)).permutation(in_training * photos)
-    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
+    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-", suffix=".tmp") as temporary:
         draft = Path(temporary, "draft")
         for part in ("train", "test"):
             (draft / part).mkdir(parents=True)
