@@ -93,6 +93,9 @@ METHODS = Table(
         _own("semi-slade", "SLADE after Multi-Similarity", _HALF, {"method": "slade", "recipe": "semi"}, "both"),
         _own("semi-slade-clusters", "SLADE, pairs by clusters", _HALF,
              {"method": "slade", "pairs": "clusters", "recipe": "semi"}, "both"),
+        _own("semi-slade-slow", "SLADE, pairs by clusters, at a tenth of the rates", _HALF,
+             {"method": "slade", "pairs": "clusters", "recipe": "semi", "supervised_lr": 1e-4, "lr": 1e-5,
+              "head_lr": 1e-5}, "both"),
     ),
     "With the labels of half of the classes, the first row is the supervised stage alone; the others go on from there.",
 )  # fmt: skip
