@@ -104,7 +104,7 @@ def test_the_help_lists_the_settings_of_all_methods(call: Call, monkeypatch: pyt
 
 def test_the_method_in_the_documentation_trains(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (Path(__file__).parents[2] / "docs" / "extending.md").read_text("utf-8")
-    code, _ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (tmp_path / "photos").symlink_to(photos)
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "extending.md", "exec"), {"__name__": "extending"})

@@ -17,7 +17,8 @@ app = typer.Typer(
     name="selftaught",
     help="Turn a folder of unlabeled images into an embedding model, in which near means the same thing.",
     no_args_is_help=True,
-    epilog="Exit codes: 0 done, 1 failed, 2 misuse, 130 interrupted.",
+    epilog="Start with: selftaught explore tf_efficientnet_lite0 PHOTOS, which needs no training. "
+    "Exit codes: 0 done, 1 failed, 2 misuse, 130 interrupted.",
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -51,7 +52,12 @@ def report(
     out: Annotated[Path | None, typer.Option(help="The page to write. (default: RUN/report.html)")] = None,
     device: Device = "auto",
 ) -> None:
-    """Make a run's page again. Verdict, curves, neighbors before and after training, a map, what to do next."""
+    """Make a run's page again. Verdict, curves, neighbors before and after training, a map, what to do next.
+
+    Takes about a minute.
+
+    Example: selftaught report run new-photos --out new-photos.html
+    """
     from selftaught.cli.report import report as write
 
     write(run, images, out, device)
@@ -63,7 +69,12 @@ def advise(
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
-    """Describe a folder before training, and recommend settings. With reasons, and the time training would take."""
+    """Describe a folder before training, and recommend settings. With reasons, and the time training would take.
+
+    Looks at the images and times a few steps of training; trains and writes no run.
+
+    Example: selftaught advise photos
+    """
     from selftaught.cli.advise import advise_on
 
     advise_on(images, backbone, device, allow_skipped)
@@ -73,7 +84,10 @@ def demo(
     out: Annotated[Path, typer.Option(help="Where to put everything; must be new or empty.")] = Path("demo"),
     seed: Seed = 0,
 ) -> None:
-    """Train on drawn product photos, and show what was learned. A few minutes on a CPU."""
+    """Train on drawn product photos, and show what was learned. Needs no data; a few minutes on a CPU.
+
+    Example: selftaught demo --out demo
+    """
     from selftaught.cli.demo import demo as show
 
     show(out, seed)
@@ -89,7 +103,10 @@ def figures(
     seed: Seed = 0,
     allow_skipped: AllowSkipped = False,
 ) -> None:
-    """Draw the paper's figures, each with its numbers as CSV."""
+    """Draw the paper's figures, each with its numbers as CSV. Minutes. t-SNE needs the extra research.
+
+    Example: selftaught figures run labeled
+    """
     from selftaught.console import Reporter
     from selftaught.data import open_images
     from selftaught.devices import choose_device
@@ -130,13 +147,16 @@ def reproduce(
     backbone: Annotated[str | None, typer.Option(help="One backbone for all rows, instead of their own.")] = None,
     device: Device = "auto",
     quick: Annotated[
-        bool, typer.Option("--quick", help="The whole table on drawn photos with a small network, in minutes.")
+        bool, typer.Option("--quick", help="The whole table on drawn photos with a small network: minutes a row.")
     ] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Only say what would be run, and for how long.")] = False,
 ) -> None:
     """Run a table of the paper, and compare our results with it.
 
-    The same command goes on where it was stopped. A finished run keeps its model and not its checkpoint.
+    First prints a plan with the time it will take: minutes for each row with --quick, hours to days without.
+    The same command continues where it was stopped. A finished run keeps its model and not its checkpoint.
+
+    Example: selftaught reproduce ablation --quick
     """
     from selftaught.cli.reproduce import reproduce as run
 

@@ -27,7 +27,7 @@ def list_benchmarks() -> None:
 
 @app.command()
 def check(
-    name: Annotated[str, typer.Argument(help="A name from selftaught data list, or your own images.", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="A name from selftaught data list, or your own folder.", metavar="NAME")],
     root: Annotated[Path | None, typer.Argument(help="The data set's folder, or its parent.", metavar="ROOT")] = None,
     level: Level = None,
     labels: Labels = None,
@@ -36,6 +36,8 @@ def check(
     """Show what is there of a data set, and what is missing. Exits with 1 if it is not complete.
 
     Without ROOT, show how many images and classes a folder or tar files hold.
+
+    Example: selftaught data check cub /data/CUB_200_2011
     """
     from rich.console import Console
     from rich.table import Table

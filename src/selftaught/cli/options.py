@@ -35,8 +35,8 @@ Whiten = Annotated[
     bool,
     typer.Option(
         "--whiten",
-        help="Half-whiten vectors on these images: fine differences count more, which often helps an untrained "
-        "backbone. One more pass over at most 20,000 of them.",
+        help="Rescale (half-whiten) vectors on these images, so that fine differences count more; this often helps an "
+        "untrained backbone. One more pass over at most 20,000 of them.",
     ),
 ]
 Level = Annotated[
