@@ -138,9 +138,9 @@ def reproduce(
 
     The same command goes on where it was stopped. A finished run keeps its model and not its checkpoint.
     """
-    from selftaught.cli.reproduce import reproduce as run
+    from selftaught.reproduce import reproduce_table
 
-    run(table, rows or [], data, out, seeds, epochs, backbone, device, quick, plan)
+    reproduce_table(table, rows or [], data, out, seeds, epochs, backbone, device, quick, plan)
 
 
 app.command(cls=TrainCommand)(train)
