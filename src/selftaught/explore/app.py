@@ -24,7 +24,6 @@ from selftaught.errors import ImageError, SelftaughtError
 from selftaught.explore.colors import KINDS, color_by
 from selftaught.explore.exhibit import Exhibit
 from selftaught.explore.guard import guard
-from selftaught.explore.links import write_links
 from selftaught.explore.maps import Maps
 from selftaught.files import plain_path
 from selftaught.index import Scale, scale_of
@@ -114,7 +113,7 @@ def make_app(exhibit: Exhibit, maps: Maps, token: str, selections: Path) -> ASGI
                 raise ValueError
         except (ValueError, KeyError, TypeError, RecursionError):
             raise HTTPException(400, "a selection is a name and numbers of photos") from None
-        place = await run_in_threadpool(write_links, exhibit, numbers, selections, name)
+        place = await run_in_threadpool(exhibit.link, numbers, selections, name)
         return JSONResponse({"folder": str(plain_path(place))})
 
     routes = [

@@ -14,8 +14,6 @@ from selftaught.recipes import Positive
 
 @dataclass(frozen=True)
 class MoCoSettings(QueueSettings):
-    """The settings of MoCo."""
-
     temperature: Positive = 0.07
     """What similarities are divided by: 0.07 in the first version of MoCo and in the comparison of STML's authors, 0.2
     in the second."""
