@@ -161,17 +161,16 @@ def _either_side(found: Duplicates) -> list[Section]:
     ]
     if found.proposal.threshold is None:
         sides = [("The nearest pairs: not counted", sides[1][1])]
+
+    def show(i: int) -> PhotoGroup:
+        photos = [photo_of(found.images, int(side[i])) for side in (first, second)]
+        return PhotoGroup(f"distance {found.pairs.distance[i]:.3f}", photos)
+
     return [
-        Section(heading, "", html=photo_groups([_pair(found, pair) for pair in pairs], pairs=True))
+        Section(heading, "", html=photo_groups(list(map(show, pairs)), pairs=True))
         for heading, pairs in sides
         if len(pairs)
     ]
-
-
-def _pair(found: Duplicates, number: int) -> PhotoGroup:
-    pairs = found.pairs
-    photos = [photo_of(found.images, int(side[number])) for side in (pairs.first, pairs.second)]
-    return PhotoGroup(f"distance {pairs.distance[number]:.3f}", photos)
 
 
 def _group(images: ImageFolder, number: int, group: CopyGroup) -> PhotoGroup:

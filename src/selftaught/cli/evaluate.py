@@ -20,6 +20,9 @@ from selftaught.networks import weights_on_disk
 from selftaught.retrieval import Scores, score
 from selftaught.run_folder import FLOOR
 
+TITLES = {"map@r": "MAP@R", "r_precision": "R-Precision"}
+"""Names of scores in the literature."""
+
 
 def evaluate(
     use: ModelUse,
@@ -104,12 +107,7 @@ def scores_table(rows: dict[str, dict[str, float]]) -> Table:
     table = Table(*[""] * named, box=None, pad_edge=False)
     columns = list(next(iter(rows.values())))
     for column in columns:
-        table.add_column(title(column), justify="right")
+        table.add_column(TITLES.get(column, column.replace("recall", "Recall")), justify="right")
     for name, row in rows.items():
         table.add_row(*[name] * named, *(f"{row[column]:.1%}" for column in columns))
     return table
-
-
-def title(column: str) -> str:
-    """A score's name as in the literature."""
-    return {"map@r": "MAP@R", "r_precision": "R-Precision"}.get(column, column.replace("recall", "Recall"))
