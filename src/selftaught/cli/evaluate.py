@@ -103,11 +103,10 @@ def _plain(embedder: Embedder) -> Embedder | None:
 
 def scores_table(rows: dict[str, dict[str, float]]) -> Table:
     """Scores in percent, one line per model."""
-    named = any(rows)
-    table = Table(*[""] * named, box=None, pad_edge=False)
-    columns = list(next(iter(rows.values())))
+    named, columns = any(rows), list(next(iter(rows.values())))
+    table = Table(*([""] if named else []), box=None, pad_edge=False)
     for column in columns:
         table.add_column(TITLES.get(column, column.replace("recall", "Recall")), justify="right")
     for name, row in rows.items():
-        table.add_row(*[name] * named, *(f"{row[column]:.1%}" for column in columns))
+        table.add_row(*([name] if named else []), *(f"{row[column]:.1%}" for column in columns))
     return table

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 
 from PIL import Image
@@ -125,13 +126,12 @@ def exhibit_index(index: Index, moved: Path | None = None) -> Exhibit:
 
 def _real_paths(paths: Sequence[str]) -> tuple[str, ...]:
     """The real paths; each folder is resolved only once."""
-    folders: dict[str, str] = {}
+    resolve: Callable[[str], str] = cache(os.path.realpath)
 
     def real(path: str) -> str:
+        if os.path.islink(path):  # noqa: PTH114
+            return os.path.realpath(path)
         folder, name = os.path.split(path)
-        if folder not in folders:
-            folders[folder] = os.path.realpath(folder)
-        plain = os.path.join(folders[folder], name)  # noqa: PTH118
-        return os.path.realpath(path) if os.path.islink(path) else plain  # noqa: PTH114
+        return os.path.join(resolve(folder), name)  # noqa: PTH118
 
     return tuple(map(real, paths))
