@@ -20,7 +20,7 @@ from several import PATIENCE, apart, run_command
 from conftest import Call, draw_photos
 from selftaught.embedder import Embedder
 from selftaught.index import changes, collection, open_index
-from selftaught.index.table import Table, read
+from selftaught.index.table import Table, open_table
 
 pytest.importorskip("lancedb")
 
@@ -65,7 +65,7 @@ def index(call: Call, run: Path, images: Path, tmp_path: Path) -> Path:
 
 
 def rows_of(folder: Path) -> dict[str, Sequence[Any]]:
-    found = read(folder).column("path", "size", "changed", "thumbnail", "vector").sort_by("path")
+    found = open_table(folder).column("path", "size", "changed", "thumbnail", "vector").sort_by("path")
     columns: dict[str, Sequence[Any]] = found.to_pydict()
     return columns
 

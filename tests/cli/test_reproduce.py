@@ -6,9 +6,8 @@ import pytest
 from filelock import FileLock
 
 from conftest import Call
-from selftaught.cli import reproduce as command
 from selftaught.errors import Collapse
-from selftaught.reproduce import runner
+from selftaught.reproduce import reproduction, runner
 from selftaught.reproduce.quick import Quick
 
 
@@ -64,7 +63,7 @@ def test_without_data_nothing_is_run(reproduce: Call, tmp_path: Path) -> None:
 def test_a_quick_row_is_drawn_trained_and_shown_and_then_left_as_it_is(
     reproduce: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(command, "Quick", partial(Quick, products=16, photos=8, epochs=1))
+    monkeypatch.setattr(reproduction, "Quick", partial(Quick, products=16, photos=8, epochs=1))
     code, out, error = reproduce("scratch", "--quick", "--rows", "stml", "--device", "cpu")
     assert (code, "[1/1] STML on embedded, seed 0" in error) == (0, True)
     assert "1 job: 1 to run in about" in out
@@ -88,7 +87,7 @@ def test_a_failed_job_is_told_at_the_end_and_in_the_next_plan(reproduce: Call, m
     def collapse(**_arguments: object) -> None:
         raise Collapse("training collapsed in epoch 1")
 
-    monkeypatch.setattr(command, "Quick", partial(Quick, products=4, photos=2))
+    monkeypatch.setattr(reproduction, "Quick", partial(Quick, products=4, photos=2))
     monkeypatch.setattr(runner, "train", collapse)
     code, _, error = reproduce("ablation", "--quick", "--rows", "stml")
     assert code == 1

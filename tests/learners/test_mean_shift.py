@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from selftaught.errors import UsageError
 from selftaught.learners.mean_shift import mean_shift_loss, nearest_in_queue
-from selftaught.learners.queue import Queue
+from selftaught.learners.target import Queue
 from selftaught.networks.model import HEADS
 
 

@@ -5,7 +5,7 @@ from torch.nn import functional as F
 
 from selftaught.errors import UsageError
 from selftaught.learners.moco import info_nce
-from selftaught.learners.queue import Queue
+from selftaught.learners.target import Queue
 from selftaught.networks.model import mlp_head
 
 

@@ -102,7 +102,7 @@ def test_a_recipe_comes_as_specified_into_every_step(
     learner = stage.parts.learner
     assert isinstance(learner, STML)
     assert tuple(getattr(learner.criterion, name) for name in STML_SETTINGS) == loss
-    assert (learner.momentum, learner.update_before_step) == (momentum, before_step)
+    assert (learner.settings.momentum, learner.settings.teacher_update == "before_step") == (momentum, before_step)
     factors = (1, 1, 1) if recipe == "scratch" else (1, 0.75, 0.25)  # half a cosine to 0 after the last epoch
     assert stage.rates == [pytest.approx([factor * rate for rate in rates]) for factor in factors]
     for group in (group for groups in stage.groups for group in groups):
@@ -229,7 +229,7 @@ def test_the_best_recipe_comes_as_documented_into_every_step(tmp_path: Path, sta
     assert isinstance(learner, STML)
     assert isinstance(reader, CachedReader)
     assert (reader.views.crop_scale, reader.views.use_size) == ((0.4, 1.0), 41)
-    assert (learner.momentum, learner.kind_of_batches, learner.more_views) == (0.998, "whitened", ("center",))
+    assert (learner.settings.momentum, learner.settings.batches, learner.more_views) == (0.998, "whitened", ("center",))
     assert learner.criterion.k == 2 * stages[-1].parts.settings.per_query
     assert stages[-1].rates == [pytest.approx(rates) for rates in ([3e-5, 1e-4], [1.5e-5, 5e-5])]
 
@@ -286,7 +286,7 @@ def test_both_stages_of_semi_supervised_training_freeze_batch_norm(
         check_flags(stage)
     first, second = (stage.parts.learner for stage in stages)
     assert isinstance(second, STML)
-    assert (second.criterion.sigma, second.momentum) == (2.0, 0.9999)
+    assert (second.criterion.sigma, second.settings.momentum) == (2.0, 0.9999)
     assert stages[0].parts.settings.method == "multi-similarity"
     start = stages[1].steps[0][0]
     for network in (start.network, start.teacher):

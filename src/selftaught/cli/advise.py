@@ -2,6 +2,7 @@
 
 import shlex
 import statistics
+from contextlib import suppress
 
 from rich.console import Console
 from rich.table import Table
@@ -57,10 +58,8 @@ def measure_sizes(images: ImageFolder) -> str:
     """The usual size of the photos, in words."""
     sides = []
     for index in range(0, len(images), max(1, len(images) // MEASURED)):
-        try:
+        with suppress(ImageError):  # gone since it was embedded
             sides.append(open_image(images.path(index)).size)
-        except ImageError:  # gone since it was embedded
-            continue
     width, height = (round(statistics.median(side)) for side in zip(*sides, strict=True))
     return f"most about {width}×{height} pixels"
 

@@ -158,9 +158,9 @@ def reproduce(
 
     Example: selftaught reproduce ablation --quick
     """
-    from selftaught.cli.reproduce import reproduce as run
+    from selftaught.reproduce import reproduce_table
 
-    run(table, rows or [], data, out, seeds, epochs, backbone, device, quick, plan)
+    reproduce_table(table, rows or [], data, out, seeds, epochs, backbone, device, quick, plan)
 
 
 app.command(cls=TrainCommand)(train)

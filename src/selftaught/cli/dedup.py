@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from selftaught.cli.model_use import embed_folder, load_model, whiten
+from selftaught.cli.model_use import embed_folder, load_whitened
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import ImageFolder, open_images
@@ -61,9 +61,7 @@ def dedup(
             check_output(script)
         if len(distinct) < len(images):
             reporter.say(f"left out {counted(len(images) - len(distinct), 'link')} to what is there already")
-        embedder = load_model(use)
-        if use.whiten:
-            embedder = whiten(embedder, distinct, reporter)
+        embedder = load_whitened(use, distinct)
         images, vectors, _ = embed_folder(embedder, distinct, allow_skipped)
         with reporter.work("making test copies", min(SAMPLE, len(images))) as tell:
             known = distances_of_known_copies(embedder, images, vectors, advance=tell)
@@ -163,17 +161,16 @@ def _either_side(found: Duplicates) -> list[Section]:
     ]
     if found.proposal.threshold is None:
         sides = [("The nearest pairs: not counted", sides[1][1])]
+
+    def show(i: int) -> PhotoGroup:
+        photos = [photo_of(found.images, int(side[i])) for side in (first, second)]
+        return PhotoGroup(f"distance {found.pairs.distance[i]:.3f}", photos)
+
     return [
-        Section(heading, "", html=photo_groups([_pair(found, pair) for pair in pairs], pairs=True))
+        Section(heading, "", html=photo_groups(list(map(show, pairs)), pairs=True))
         for heading, pairs in sides
         if len(pairs)
     ]
-
-
-def _pair(found: Duplicates, number: int) -> PhotoGroup:
-    pairs = found.pairs
-    photos = [photo_of(found.images, int(side[number])) for side in (pairs.first, pairs.second)]
-    return PhotoGroup(f"distance {pairs.distance[number]:.3f}", photos)
 
 
 def _group(images: ImageFolder, number: int, group: CopyGroup) -> PhotoGroup:

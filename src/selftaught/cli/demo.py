@@ -8,8 +8,7 @@ from rich.console import Console
 
 from selftaught.cli.evaluate import scores_table
 from selftaught.console import Reporter, duration
-from selftaught.data import ImageFolder, find_images, make_products
-from selftaught.embedder import Embedder
+from selftaught.data import find_images, make_products
 from selftaught.errors import SelftaughtError, printable
 from selftaught.files import claim_folder, remove_leftovers
 from selftaught.retrieval import score
@@ -32,25 +31,24 @@ PRODUCTS, PHOTOS = 240, 8
 
 
 def demo(out: Path, seed: int) -> None:
-    with claim_folder(out, "the demo folder", "give another --out"):
-        remove_leftovers(out)
-        _demo(out, seed)
-
-
-def _demo(out: Path, seed: int) -> None:
     began = time.monotonic()
     reporter = Reporter()
-    try:
-        with reporter.work("drawing photos", PRODUCTS * PHOTOS) as tell:
-            photos, unseen = make_products(out / "photos", products=PRODUCTS, photos=PHOTOS, advance=tell)
-    except OSError as error:
-        raise SelftaughtError(f"cannot draw photos into {printable(out)}: {error.strerror or error}") from None
-    products = find_images(unseen)
-    reporter.say(f"learning from the photos in {printable(photos)}, without labels")
-    before = train(photos, out=out / "start", seed=seed, quiet=True, **(SETTINGS | {"epochs": 0}))
-    after = train(photos, out=out / "run", seed=seed, eval=unseen, **SETTINGS)
-    scores = {"before training": _score(before, products), "after training": _score(after, products)}
-    page = write_run_report(out / "run", out=out / "report.html", before=before, reporter=reporter)
+    with claim_folder(out, "the demo folder", "give another --out"):
+        remove_leftovers(out)
+        try:
+            with reporter.work("drawing photos", PRODUCTS * PHOTOS) as tell:
+                photos, unseen = make_products(out / "photos", products=PRODUCTS, photos=PHOTOS, advance=tell)
+        except OSError as error:
+            raise SelftaughtError(f"cannot draw photos into {printable(out)}: {error.strerror or error}") from None
+        products = find_images(unseen)
+        reporter.say(f"learning from the photos in {printable(photos)}, without labels")
+        before = train(photos, out=out / "start", seed=seed, quiet=True, **(SETTINGS | {"epochs": 0}))
+        after = train(photos, out=out / "run", seed=seed, eval=unseen, **SETTINGS)
+        scores = {
+            name: score(model.encode(products.paths()), products.classes()).row()
+            for name, model in (("before training", before), ("after training", after))
+        }
+        page = write_run_report(out / "run", out=out / "report.html", before=before, reporter=reporter)
     Console(soft_wrap=True).print(scores_table(scores))
     start, end = (row["recall@1"] for row in scores.values())
     print(
@@ -59,8 +57,3 @@ def _demo(out: Path, seed: int) -> None:
     )
     print(f"page:  {printable(page)}\nmodel: {printable(out / 'run')}")
     print(f"That took {duration(time.monotonic() - began)}.")
-
-
-def _score(model: Embedder, images: ImageFolder) -> dict[str, float]:
-    vectors = model.encode(images.paths())
-    return score(vectors, images.classes()).row()

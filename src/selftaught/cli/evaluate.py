@@ -2,14 +2,13 @@
 
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from selftaught.cli.model_use import embed_folder, load_model, whiten
+from selftaught.cli.model_use import embed_folder, load_model, load_whitened
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import open_images
@@ -20,6 +19,9 @@ from selftaught.model_files import DESCRIPTION
 from selftaught.networks import weights_on_disk
 from selftaught.retrieval import Scores, score
 from selftaught.run_folder import FLOOR
+
+TITLES = {"map@r": "MAP@R", "r_precision": "R-Precision"}
+"""Names of scores in the literature."""
 
 
 def evaluate(
@@ -32,17 +34,15 @@ def evaluate(
     labels: str | None,
     allow_skipped: bool,
 ) -> None:
-    to_file = target is not None and str(target) != "-"
-    if target is not None and to_file:
+    printed = str(target) == "-"
+    if target is not None and not printed:
         check_output(target)
     images = open_images(labeled, "test", level=level, labels=labels, allow_skipped=allow_skipped)
     images.check_classes()
     reporter = Reporter()
-    embedder = load_model(use)
     if "--level" in (classes := images.describe_labels()):  # another level would give other classes
         reporter.say(classes)
-    if use.whiten:
-        embedder = whiten(embedder, images, reporter)
+    embedder = load_whitened(use, images)
     images, vectors, skipped = embed_folder(embedder, images, allow_skipped)
     images.check_classes()  # those that are left
     numbers = images.classes()
@@ -61,7 +61,7 @@ def evaluate(
     row |= {"excluded": scores.excluded, "skipped": [vars(entry) for entry in skipped]}
     row |= {name.replace(" ", "_"): each.row() for name, each in rows.items() if name != "model"}
     text = json.dumps(row, indent=2) + "\n"
-    if target is not None and not to_file:
+    if printed:
         sys.stdout.write(text)
         return
     named = {name if len(rows) > 1 else "": each.row() for name, each in rows.items()}
@@ -103,18 +103,10 @@ def _plain(embedder: Embedder) -> Embedder | None:
 
 def scores_table(rows: dict[str, dict[str, float]]) -> Table:
     """Scores in percent, one line per model."""
-    table = Table(box=None, pad_edge=False)
-    columns: Sequence[str] = list(next(iter(rows.values())))
-    if any(rows):
-        table.add_column("")
+    named, columns = any(rows), list(next(iter(rows.values())))
+    table = Table(*([""] if named else []), box=None, pad_edge=False)
     for column in columns:
-        table.add_column(title(column), justify="right")
+        table.add_column(TITLES.get(column, column.replace("recall", "Recall")), justify="right")
     for name, row in rows.items():
-        values = [f"{row[column]:.1%}" for column in columns]
-        table.add_row(*([name] if any(rows) else []), *values)
+        table.add_row(*([name] if named else []), *(f"{row[column]:.1%}" for column in columns))
     return table
-
-
-def title(column: str) -> str:
-    """A score's name as in the literature."""
-    return {"map@r": "MAP@R", "r_precision": "R-Precision"}.get(column, column.replace("recall", "Recall"))

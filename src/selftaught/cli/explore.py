@@ -5,7 +5,6 @@ from pathlib import Path
 
 from selftaught.cli.model_use import embed_folder, load_model, refuse_options, whiten
 from selftaught.cli.options import ModelUse
-from selftaught.console import Reporter
 from selftaught.data import ImageFolder, open_images
 from selftaught.embedder import Embedder
 from selftaught.errors import UsageError, printable
@@ -64,7 +63,7 @@ def embed_versions(images: ImageFolder, models: dict[str, Embedder], whitened: b
     """The images that can be read, as each of the models sees them, ``whitened`` on them or not."""
     versions = []
     for name, loaded in models.items():
-        model = whiten(loaded, images, Reporter()) if whitened else loaded
+        model = whiten(loaded, images) if whitened else loaded
         images, vectors, _ = embed_folder(model, images, allow_skipped)
         versions.append(Version(name, model, vectors))
     return exhibit_folder(images, versions)

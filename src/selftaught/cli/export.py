@@ -30,7 +30,7 @@ def export_model(
     if use.whiten:
         if found is None:
             raise UsageError("--whiten needs images: selftaught export RUN IMAGES --whiten")
-        embedder = whiten(embedder, found, Reporter(), allow_skipped)
+        embedder = whiten(embedder, found, allow_skipped)
     Reporter().say("tracing the network, and checking what is written against it: this takes a minute")
     for written in export(embedder, paths, files):
         kind = "given" if files else "drawn"

@@ -17,6 +17,7 @@ from selftaught.allocator import reuse_memory
 from selftaught.cli import interrupts
 from selftaught.cli.commands import app
 from selftaught.errors import EndedElsewhere, SelftaughtError, UsageError, is_out_of_memory
+from selftaught.launched import launched
 
 # Typer's usage errors; versions keep their base class in different places.
 MISUSE: type[Exception] = typer.BadParameter.__mro__[1]
@@ -89,15 +90,11 @@ def _unexpected(error: Exception) -> str:
 
 def _check_processes() -> None:
     """Raise an error if several processes were started for a command that all of them would repeat."""
-    if "RANK" not in os.environ or sys.argv[1:2] in (["train"], ["embed"]):
+    if sys.argv[1:2] in (["train"], ["embed"]) or (found := launched()) is None:
         return
-    from selftaught.launched import launched
-
-    found = launched()
-    if found is not None:
-        if os.environ["RANK"] != "0":
-            raise EndedElsewhere(2)
-        raise UsageError(f"{found.processes} processes were started, but only train and embed work with several")
+    if found.rank:
+        raise EndedElsewhere(2)
+    raise UsageError(f"{found.processes} processes were started, but only train and embed work with several")
 
 
 def _check_words(words: Sequence[str]) -> None:

@@ -30,11 +30,12 @@ def refuse_options(use: ModelUse) -> None:
         raise UsageError(f"{printable(use.run)} is an index, which keeps the options it was made with: leave them out")
 
 
-def whiten(embedder: Embedder, images: ImageFolder, reporter: Reporter, allow_skipped: bool | None = None) -> Embedder:
+def whiten(embedder: Embedder, images: ImageFolder, allow_skipped: bool | None = None) -> Embedder:
     """The model half-whitened on these images, with progress.
 
     ``allow_skipped``: as for :func:`report_skipped`; None if the images are embedded afterwards, which reports them.
     """
+    reporter = Reporter()
 
     def check(failures: Failures) -> None:
         if allow_skipped is not None:
@@ -44,16 +45,16 @@ def whiten(embedder: Embedder, images: ImageFolder, reporter: Reporter, allow_sk
         return embedder.whiten(images.paths(), advance=tell, check=check)
 
 
-def load_whitened(use: ModelUse, images: ImageFolder, kept: Path) -> Embedder:
+def load_whitened(use: ModelUse, images: ImageFolder, kept: Path | None = None) -> Embedder:
     """The model that a command is asked to use, whitened on these images if that is asked for.
 
-    ``kept``: the folder that keeps the whitened model, if there is one: later images and queries need the same model.
+    ``kept``: a folder that may keep the whitened model already: later images and queries need the same model.
     """
     embedder = load_model(use)
     if not use.whiten:
         return embedder
-    if not (kept / DESCRIPTION).is_file():
-        return whiten(embedder, images, Reporter())
+    if kept is None or not (kept / DESCRIPTION).is_file():
+        return whiten(embedder, images)
     known = Embedder.load(kept, use.device)
     if known.description.get("whitened") != embedder.identity:
         raise UsageError(f"{printable(kept)} was whitened from another model: give another --out")

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from selftaught.cli.model_use import embed_folder, load_model, refuse_options, whiten
+from selftaught.cli.model_use import embed_folder, load_model, load_whitened, refuse_options
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import open_image, open_images
@@ -108,16 +108,15 @@ def _check_query(query: Path) -> None:
 
 def _open_collection(use: ModelUse, within: str, allow_skipped: bool) -> tuple[Embedder, Vectors]:
     """A model and its vectors of a collection: read from a file, or made now from images."""
-    embedder = load_model(use)
     if Path(within).suffix in SUFFIXES and not Path(within).is_dir():
+        embedder = load_model(use)
         if use.whiten:
             raise UsageError(
                 f"{printable(within)} is made already: give the whitened model it was made with, no --whiten"
             )
         return embedder, read_vectors_of(Path(within), embedder)
     images = open_images(within, "all", allow_skipped=allow_skipped)
-    if use.whiten:
-        embedder = whiten(embedder, images, Reporter())
+    embedder = load_whitened(use, images)
     images, vectors, _ = embed_folder(embedder, images, allow_skipped)
     return embedder, Vectors(images.root, images.files, vectors, embedder.identity, embedder.metric)
 

@@ -148,24 +148,10 @@ def train(
     from selftaught.parallel import rank
     from selftaught.training import train as run
 
-    options: dict[str, Any] = {
-        "method": method,
-        "snapshots": snapshots,
-        "backbone": backbone,
-        "weights": weights,
-        "train": trained,
-        "dim": dim,
-        "epochs": epochs,
-        "use_size": use_size,
-        "batch_size": batch_size,
-        "neighbors": neighbors,
-        "lr": lr,
-        "seed": seed,
-        "device": device,
-    }
-    changes = parse_settings(other or [], method) | {
-        name: value for name, value in options.items() if value is not None
-    }
+    options: dict[str, Any] = {"method": method, "backbone": backbone, "weights": weights, "train": trained}
+    options |= {"dim": dim, "epochs": epochs, "batch_size": batch_size, "neighbors": neighbors, "lr": lr}
+    options |= {"use_size": use_size, "seed": seed, "device": device, "snapshots": snapshots}
+    changes = {name: value for name, value in options.items() if value is not None}
     run(
         images,
         labeled=labeled,
@@ -180,7 +166,7 @@ def train(
         allow_skipped=allow_skipped,
         tensorboard=tensorboard,
         dry_run=dry_run,
-        **changes,
+        **parse_settings(other or [], method) | changes,
     )
     run_folder = resume or out
     if report and not dry_run and run_folder is not None and rank() == 0:

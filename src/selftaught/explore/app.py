@@ -17,13 +17,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from selftaught.data import to_rgb
 from selftaught.errors import ImageError, SelftaughtError
 from selftaught.explore.colors import KINDS, color_by
 from selftaught.explore.exhibit import Exhibit
-from selftaught.explore.guard import App, guard
-from selftaught.explore.links import write_links
+from selftaught.explore.guard import guard
 from selftaught.explore.maps import Maps
 from selftaught.files import plain_path
 from selftaught.index import Scale, scale_of
@@ -41,7 +41,7 @@ KEEP = {"cache-control": "private, max-age=3600"}
 Answer = Callable[[Request], Awaitable[Response]]
 
 
-def make_app(exhibit: Exhibit, maps: Maps, token: str, selections: Path) -> App:
+def make_app(exhibit: Exhibit, maps: Maps, token: str, selections: Path) -> ASGIApp:
     """An ASGI app that shows an exhibit; ``selections`` is where folders of links are made."""
     lock = threading.Lock()
     # JSON holds text only: other bytes of a name become question marks.
@@ -113,7 +113,7 @@ def make_app(exhibit: Exhibit, maps: Maps, token: str, selections: Path) -> App:
                 raise ValueError
         except (ValueError, KeyError, TypeError, RecursionError):
             raise HTTPException(400, "a selection is a name and numbers of photos") from None
-        place = await run_in_threadpool(write_links, exhibit, numbers, selections, name)
+        place = await run_in_threadpool(exhibit.link, numbers, selections, name)
         return JSONResponse({"folder": str(plain_path(place))})
 
     routes = [

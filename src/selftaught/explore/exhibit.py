@@ -1,9 +1,11 @@
 """The content of the page: photos by number, and their vectors by one or more models."""
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 
 from PIL import Image
@@ -11,12 +13,15 @@ from torch import Tensor
 
 from selftaught.data import ImageFolder, Member, open_image
 from selftaught.embedder import Embedder
-from selftaught.errors import ImageError, SelftaughtError
+from selftaught.errors import ImageError, SelftaughtError, UsageError, printable
+from selftaught.files import plain_path
 from selftaught.index import Index, as_path, locate, to_jpeg
 
 PHOTO_SIDE = 1600
 """Long side of the largest picture that is sent."""
 EXIF, TAKEN = 0x8769, 36867
+SELECTION = re.compile(r"[\w][\w .-]{0,63}")
+"""The name of a folder of links."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,23 @@ class Exhibit:
             place = path.archive if isinstance(path, Member) else path
             return os.path.getmtime(place) if os.path.exists(place) else -1.0  # noqa: PTH110, PTH204
 
+    def link(self, numbers: Sequence[int], folder: Path, name: str) -> Path:
+        """Make ``folder/name`` with a link to each photo; it must be new, and its name a plain word or two."""
+        if not SELECTION.fullmatch(name) or name.endswith((".", " ")):
+            raise UsageError("name the folder with letters, digits, spaces, dots and dashes")
+        place = folder / name
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            place.mkdir()
+            for rank, number in enumerate(numbers, 1):
+                base = os.path.basename(self.names[number])  # noqa: PTH119
+                (place / f"{rank:05d} {base}").symlink_to(plain_path(self.paths[number]))
+        except FileExistsError:
+            raise UsageError(f"there is a folder {printable(place)} already: choose another name") from None
+        except OSError as error:
+            raise SelftaughtError(f"links cannot be made in {printable(place)}: {error.strerror or error}") from None
+        return place
+
     def _open(self, number: int, least: int) -> Image.Image:
         path = self.paths[number]
         if os.path.realpath(path) != self.real[number]:
@@ -104,13 +126,12 @@ def exhibit_index(index: Index, moved: Path | None = None) -> Exhibit:
 
 def _real_paths(paths: Sequence[str]) -> tuple[str, ...]:
     """The real paths; each folder is resolved only once."""
-    folders: dict[str, str] = {}
+    resolve: Callable[[str], str] = cache(os.path.realpath)
 
     def real(path: str) -> str:
+        if os.path.islink(path):  # noqa: PTH114
+            return os.path.realpath(path)
         folder, name = os.path.split(path)
-        if folder not in folders:
-            folders[folder] = os.path.realpath(folder)
-        plain = os.path.join(folders[folder], name)  # noqa: PTH118
-        return os.path.realpath(path) if os.path.islink(path) else plain  # noqa: PTH114
+        return os.path.join(resolve(folder), name)  # noqa: PTH118
 
     return tuple(map(real, paths))

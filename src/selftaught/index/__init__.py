@@ -1,10 +1,10 @@
 """A searchable collection of images: vectors, paths and thumbnails in an embedded database, with the model inside."""
 
 from selftaught.index.changes import add_images, remove_images, sync_images
-from selftaught.index.collection import MODEL, Hit, Index, is_index, locate, make_index, open_index, open_table
+from selftaught.index.collection import MODEL, Hit, Index, locate, make_index, open_index
 from selftaught.index.qdrant import parse_target, push_index
 from selftaught.index.scale import Scale, scale_of
-from selftaught.index.table import as_path
+from selftaught.index.table import as_path, is_index, open_table
 from selftaught.index.thumbnails import to_jpeg
 
 __all__ = [

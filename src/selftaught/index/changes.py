@@ -52,9 +52,8 @@ def sync_images(
     reporter = Reporter(quiet)
     sources = [source] if source is not None else index.roots()
     try:
-        folders = [  # a missing folder changes nothing
-            open_images(place, "all", allow_skipped=allow_skipped) for place in sources
-        ]
+        # All before the first change: a missing folder changes nothing.
+        folders = [open_images(place, "all", allow_skipped=allow_skipped) for place in sources]
     except UsageError as error:
         how = "; if it is gone for good, take it out with selftaught index remove" if source is None else ""
         raise UsageError(f"{error}{how}") from None

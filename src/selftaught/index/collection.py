@@ -12,7 +12,7 @@ from selftaught.encoding import ImageLike
 from selftaught.errors import SelftaughtError, UsageError, counted, printable
 from selftaught.files import lock_folder, new_folder
 from selftaught.index.scale import Scale, scale_of_table
-from selftaught.index.table import About, Table, as_path, create, exists, read
+from selftaught.index.table import About, Table, as_path, create_table, is_index, open_table
 from selftaught.model_files import DESCRIPTION, write_model
 
 MODEL = "model"
@@ -98,10 +98,6 @@ class Index:
         return self._scale[1]
 
 
-def is_index(folder: str | os.PathLike[str]) -> bool:
-    return exists(Path(folder))
-
-
 def open_index(folder: str | os.PathLike[str], device: str = "auto", *, embedder: Embedder | None = None) -> Index:
     """Open an index for searching; the model it was made with is inside.
 
@@ -119,27 +115,17 @@ def open_index(folder: str | os.PathLike[str], device: str = "auto", *, embedder
     return opened
 
 
-def open_table(folder: str | os.PathLike[str]) -> Table:
-    """The vectors, paths and thumbnails of an index, without its model."""
-    place = Path(folder)
-    if not exists(place):
-        raise UsageError(
-            f"there is no index in {printable(place)}: make one with selftaught index RUN IMAGES --out INDEX"
-        )
-    return read(place)
-
-
 def make_index(folder: str | os.PathLike[str], embedder: Embedder) -> Index:
     """The index in a folder, made empty if there is none; raises an error if it is of another model."""
     place = Path(folder)
-    if not _is_begun(place) and not exists(place):
+    if not _is_begun(place) and not is_index(place):
         new_folder(place, "the folder", "give another --out")
     with lock_folder(place):  # two processes cannot make it at once
-        if exists(place):
-            table = read(place)
+        if is_index(place):
+            table = open_table(place)
             Index(table, embedder).check_model(embedder)
         else:
-            table = create(place, About(embedder.identity, embedder.dim, embedder.metric))
+            table = create_table(place, About(embedder.identity, embedder.dim, embedder.metric))
         if not (place / MODEL / DESCRIPTION).is_file():
             write_model(place / MODEL, embedder.network, embedder.description)
     return Index(table, embedder)

@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -156,20 +156,24 @@ class Table:
         return torch.from_numpy(np.concatenate([*parts, np.empty(0, np.float32)]).reshape(-1, self.about.dim))
 
 
-def exists(folder: Path) -> bool:
-    return (folder / f"{NAME}.lance" / "_versions").is_dir()
+def is_index(folder: str | os.PathLike[str]) -> bool:
+    return Path(folder, f"{NAME}.lance", "_versions").is_dir()
 
 
-def create(folder: Path, about: About) -> Table:
-    """An empty table."""
+def create_table(folder: Path, about: About) -> Table:
+    """An empty table, where there is none."""
     with _in_words(folder):
-        if not exists(folder):  # the rest of a killed process
-            shutil.rmtree(folder / f"{NAME}.lance", ignore_errors=True)
+        shutil.rmtree(folder / f"{NAME}.lance", ignore_errors=True)  # of a process that was killed
         return Table(folder, _connect(folder).create_table(NAME, schema=_schema(about)), about)
 
 
-def read(folder: Path) -> Table:
-    """The table of an existing index."""
+def open_table(place: str | os.PathLike[str]) -> Table:
+    """The vectors, paths and thumbnails of an index, without its model."""
+    folder = Path(place)
+    if not is_index(folder):
+        raise UsageError(
+            f"there is no index in {printable(folder)}: make one with selftaught index RUN IMAGES --out INDEX"
+        )
     with _in_words(folder):
         _check_files(folder)
         table = _connect(folder).open_table(NAME)
@@ -232,15 +236,9 @@ def _among(paths: Sequence[str]) -> str:
 
 
 def _schema(about: About) -> pa.Schema:
-    kinds: Iterable[tuple[str, pa.DataType]] = (
-        ("path", pa.string()),
-        ("root", pa.string()),
-        ("size", pa.int64()),
-        ("changed", pa.int64()),
-        ("thumbnail", pa.binary()),
-        ("vector", pa.list_(pa.float32(), about.dim)),
-    )
-    return pa.schema(list(kinds), metadata={"selftaught": json.dumps(asdict(about))})
+    kinds = {"path": pa.string(), "root": pa.string(), "size": pa.int64(), "changed": pa.int64()}
+    kinds |= {"thumbnail": pa.binary(), "vector": pa.list_(pa.float32(), about.dim)}
+    return pa.schema(kinds, metadata={"selftaught": json.dumps(asdict(about))})
 
 
 @contextmanager

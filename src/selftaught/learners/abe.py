@@ -19,8 +19,6 @@ MARGIN = 1.0
 
 @dataclass(frozen=True)
 class ABESettings(Settings):
-    """The settings of ABE."""
-
     backbone: str = "googlenet_abe"
     """"googlenet_abe", or "small_abe" to train from scratch on small images."""
     divergence: Annotated[float, Within(0)] = 1.0

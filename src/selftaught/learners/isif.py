@@ -19,8 +19,6 @@ NEIGHBOR_SHARE = 0.5
 
 @dataclass(frozen=True)
 class ISIFSettings(Settings):
-    """The settings of ISIF."""
-
     partner: Literal["view", "neighbor"] = "view"
     """What an image is pulled to: its own other view; or, as in the authors' code for CUB, half of the time the image
     nearest to it by the pooled features, drawn again in every epoch."""

@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from selftaught.learners.learner import Learner
-from selftaught.learners.queue import Queue, QueueSettings, make_queue
-from selftaught.learners.target import Target, TargetSettings
+from selftaught.learners.target import Queue, QueueSettings, Target, TargetSettings, make_queue
 from selftaught.method import in_full_precision, random_batches
 from selftaught.networks import EmbeddingNetwork, Encoder, batch_norm_mlp, projector_head
 

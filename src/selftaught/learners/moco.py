@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from selftaught.learners.learner import Learner
-from selftaught.learners.queue import QueueSettings, make_queue
-from selftaught.learners.target import Target
+from selftaught.learners.target import QueueSettings, Target, make_queue
 from selftaught.method import in_full_precision, random_batches
 from selftaught.networks import EmbeddingNetwork, Encoder, mlp_head
 from selftaught.recipes import Positive
@@ -15,8 +14,6 @@ from selftaught.recipes import Positive
 
 @dataclass(frozen=True)
 class MoCoSettings(QueueSettings):
-    """The settings of MoCo."""
-
     temperature: Positive = 0.07
     """What similarities are divided by: 0.07 in the first version of MoCo and in the comparison of STML's authors, 0.2
     in the second."""

@@ -30,8 +30,6 @@ NOTHING = (
 
 @dataclass(frozen=True)
 class MOMSettings(Settings):
-    """The settings of MOM."""
-
     margin: Positive = 0.5
     """By how much, in squared distance, negatives must be farther from their anchor than positives."""
 

@@ -83,10 +83,9 @@ def name_method(method: object) -> str:
     """The name of a method that is given as a name or a class; a class is registered under its name."""
     if isinstance(method, str):
         return method
-    _check_class(method, "method")
-    assert isinstance(method, type)
-    name = f"{method.__module__}.{method.__qualname__}"
-    _OWN[name] = MethodInfo(method.__name__, method)
+    learner = _check_class(method, "method")
+    name = f"{learner.__module__}.{learner.__qualname__}"
+    _OWN[name] = MethodInfo(learner.__name__, learner)
     return name
 
 
@@ -152,10 +151,10 @@ def _load(point: EntryPoint) -> MethodInfo:
     except Exception as error:  # another package's code may raise anything
         reason = one_line(f"{type(error).__name__}: {error}")
         raise UsageError(f"the method {point.name!r}, {point.value}, cannot be loaded: {reason}") from None
-    _check_class(found, f"the method {point.name!r}, {point.value},")
-    return MethodInfo(point.name, found)
+    return MethodInfo(point.name, _check_class(found, f"the method {point.name!r}, {point.value},"))
 
 
-def _check_class(found: object, what: str) -> None:
+def _check_class(found: object, what: str) -> type[Learner]:
     if not (isinstance(found, type) and issubclass(found, Learner)):
         raise UsageError(f"{what} must be a name or a subclass of selftaught.learners.Learner, not {printable(found)}")
+    return found

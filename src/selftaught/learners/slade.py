@@ -26,8 +26,6 @@ TEMPERATURE = 0.1
 
 @dataclass(frozen=True)
 class SladeSettings(ClusterSettings):
-    """The settings of SLADE."""
-
     basis_weight: Annotated[float, Within(0)] = 0.25
     """λ2, the weight of learning the basis vectors."""
     pairs: Literal["sure", "clusters"] = "sure"

@@ -69,14 +69,9 @@ class STML(Learner):
 
     def __init__(self, encoder: Encoder, settings: STMLSettings, images: int = 0) -> None:
         super().__init__(encoder, settings, images)
-        self.neighbors = settings.per_query
-        self.center = settings.center
-        self.kind_of_batches = settings.batches
+        self.settings = settings
         if settings.batches == "whitened" and settings.train == "all":  # heads get no features of centers
             self.more_views = ("center",)
-        self.dim = settings.dim
-        self.kind_of_search = settings.search
-        self.update_before_step = settings.teacher_update == "before_step"
         features = encoder.features
         wide = settings.teacher_dim or features
         heads = {"f": linear_head(features, settings.dim), "g": linear_head(features, wide)}
@@ -94,26 +89,24 @@ class STML(Learner):
             distill=settings.distill,
             relaxed=settings.relaxed,
         )
-        assert settings.momentum is not None
-        self.momentum = settings.momentum
         self._average: MovingAverage | None = None
 
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
         """Step 1."""
-        if self.kind_of_batches == "random":
+        if self.settings.batches == "random":
             return random_batches(len(embeddings), self.batch_size, generator)
-        if self.kind_of_batches == "whitened":
+        if self.settings.batches == "whitened":
             embeddings = F.normalize(embeddings)
-        return neighbor_batches(embeddings, self.batch_size, self.neighbors, generator, search=self._search)
+        return neighbor_batches(embeddings, self.batch_size, self.settings.per_query, generator, search=self._search)
 
     def place(self, embeddings: Tensor) -> Tensor:
-        if self.kind_of_batches != "whitened":
+        if self.settings.batches != "whitened":
             return embeddings
         every = -(-len(embeddings) // WHITENED_ON)
         try:
-            return F.normalize(whitened_layer(embeddings[::every], self.dim)(embeddings))
+            return F.normalize(whitened_layer(embeddings[::every], self.settings.dim)(embeddings))
         except ValueError:  # all are equal, or not finite, which the loop reports
-            return embeddings[:, : self.dim]
+            return embeddings[:, : self.settings.dim]
 
     def embed(self, images: Tensor) -> dict[str, Tensor]:
         with torch.no_grad():
@@ -122,7 +115,7 @@ class STML(Learner):
 
     def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
         """Steps 2 and 3."""
-        if self.center:
+        if self.settings.center:
             teacher = embeddings["teacher"].float()
             embeddings = {**embeddings, "teacher": teacher - teacher.mean(0)}
         return dict(zip(self.loss_names, self.criterion(**embeddings, ids=ids), strict=True))
@@ -133,11 +126,11 @@ class STML(Learner):
         self.teacher.load_state_dict({name: network[name] for name in self.teacher.state_dict()})
 
     def after_backward(self) -> None:
-        if self.update_before_step:
+        if self.settings.teacher_update == "before_step":
             self._update_teacher()
 
     def after_step(self) -> None:
-        if not self.update_before_step:
+        if self.settings.teacher_update == "after_step":
             self._update_teacher()
 
     def train(self, mode: bool = True) -> "STML":
@@ -148,11 +141,12 @@ class STML(Learner):
     def _update_teacher(self) -> None:
         """Step 4."""
         if self._average is None:  # before now, the parameters may still be moved
-            self._average = MovingAverage(self.teacher, self.network, self.momentum)
+            assert self.settings.momentum is not None
+            self._average = MovingAverage(self.teacher, self.network, self.settings.momentum)
         self._average.update()
 
     def _search(
         self, queries: Tensor, gallery: Tensor, k: int, *, exclude: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        search, _ = choose_search(self.kind_of_search, len(gallery), gallery.device)
+        search, _ = choose_search(self.settings.search, len(gallery), gallery.device)
         return parallel_search(queries, gallery, k, exclude=exclude, search=search)

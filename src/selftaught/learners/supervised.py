@@ -18,8 +18,6 @@ PROXY_RATE = 100
 
 @dataclass(frozen=True)
 class SupervisedSettings(Settings):
-    """The settings of a supervised method."""
-
     both_heads: bool = False
     """Train g beside f, as a start for STML."""
     teacher_dim: MaybeCount = None

@@ -120,15 +120,13 @@ def picture(image: Image.Image, description: str) -> str:
 
 
 def _table(table: Sequence[Sequence[str]]) -> str:
-    header, *body = table
-    numeric = [
-        bool(body) and all(NUMBER.fullmatch(row[column].strip()) for row in body if column < len(row))
-        for column in range(max(map(len, table)))
+    body, lines = table[1:], []
+    sides = [
+        ' class="number"' if body and all(NUMBER.fullmatch(row[i].strip()) for row in body if i < len(row)) else ""
+        for i in range(max(map(len, table)))
     ]
-    lines = [_row(header, "th", numeric), *(_row(row, "td", numeric) for row in body)]
+    for number, row in enumerate(table):
+        tag = "td" if number else "th"
+        cells = [f"<{tag}{side}>{escape(cell)}</{tag}>" for cell, side in zip(row, sides, strict=False)]
+        lines.append(f"<tr>{''.join(cells)}</tr>")
     return '<div class="table">\n<table>\n' + "\n".join(lines) + "\n</table>\n</div>"
-
-
-def _row(cells: Sequence[str], tag: str, numeric: Sequence[bool]) -> str:
-    side = [' class="number"' if number else "" for number in numeric]
-    return "<tr>" + "".join(f"<{tag}{s}>{escape(c)}</{tag}>" for c, s in zip(cells, side, strict=False)) + "</tr>"

@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
-from selftaught.files import to_csv, write_atomically
+from selftaught.files import write_atomically
 from selftaught.report import FAINT, INK, LINE_COLORS, new_figure, style_axes
 from selftaught.reproduce.cells import Cells
+from selftaught.reproduce.figures.drawing import Drawing
 from selftaught.reproduce.paper import DEFAULT_K, DEFAULT_SIGMA, KS, SIGMAS
 from selftaught.reproduce.table import Table
 from selftaught.reproduce.tables import KINDS, PERCENT, SHARES
@@ -20,7 +19,7 @@ _LABEL: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsi
 
 def write_sensitivity(table: Table, cells: Cells, out: Path) -> None:
     """Draw the points of Figure 4 that exist so far, and write their numbers."""
-    numbers: list[tuple[str, ...]] = [("data", "parameter", "value", "recall@1")]
+    numbers = []
     figure = new_figure(9, 3.6)
     parameters = (("k", "k", KS, DEFAULT_K), ("sigma", "σ", SIGMAS, DEFAULT_SIGMA))
     for place, (name, symbol, values, default) in enumerate(parameters, start=1):
@@ -43,8 +42,7 @@ def write_sensitivity(table: Table, cells: Cells, out: Path) -> None:
         axes.set_xticks(values, [f"{value:g}" for value in values])
         axes.set_xlabel(symbol, fontsize=8, color=FAINT)
         style_axes(axes, percent=True)
-    write_atomically(out / "sensitivity.csv", to_csv(numbers))
-    _write(figure, out / "sensitivity.png")
+    Drawing(figure, ["data", "parameter", "value", "recall@1"], numbers).write(out, "sensitivity")
 
 
 def write_shares(cells: Cells, dataset: str, out: Path) -> None:
@@ -68,8 +66,4 @@ def write_shares(cells: Cells, dataset: str, out: Path) -> None:
     style_axes(axes, percent=True)
     if axes.lines:
         axes.legend(frameon=False, fontsize=8, labelcolor=INK, loc="lower right")
-    _write(figure, out / "shares.png")
-
-
-def _write(figure: Figure, path: Path) -> None:
-    write_atomically(path, lambda file: figure.savefig(file, format="png"))
+    write_atomically(out / "shares.png", lambda file: figure.savefig(file, format="png"))

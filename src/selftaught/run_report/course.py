@@ -1,6 +1,7 @@
 """Facts, scores and verdict of a training, from its run folder."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,15 +54,19 @@ def read_course(run: Path) -> Course:
     record = read_record(run)
     start = _rows(run / START)
     gone = [Skipped(path, "") for path in read_skipped(run)]
-    found = _list(record)
-    training, labeled = (images and images.without(gone) for images in found)
+    training = labeled = None
+    skipped = len(gone)
+    with suppress(SelftaughtError):  # then some images are gone, and none are shown
+        images = list_images(record)
+        training, labeled = images.training.without(gone), images.evaluation and images.evaluation.without(gone)
+        skipped = len(images.training) - len(training)
     return Course(
         run,
         record,
         start[0] if start else {},
         _rows(run / METRICS),
         sum(row.get("seconds", 0.0) for row in _rows(run / TIMING)),
-        len(gone) if found[0] is None or training is None else len(found[0]) - len(training),
+        skipped,
         read_models(run),
         training,
         labeled,
@@ -145,15 +150,6 @@ def explain_scores(course: Course) -> str:
             "difference within it may be chance."
         )
     return told.strip()
-
-
-def _list(record: RunRecord) -> tuple[ImageFolder | None, ImageFolder | None]:
-    """The training images, and the labeled images to measure on; neither if some are gone."""
-    try:
-        images = list_images(record)
-    except SelftaughtError:
-        return None, None
-    return images.training, images.evaluation
 
 
 def _cell(course: Course, name: str, value: float) -> str:

@@ -15,15 +15,15 @@ from torch import Tensor, nn
 
 from conftest import Call
 from selftaught import Embedder
+from selftaught import export as exporting
 from selftaught.data import Views, draw_photos
 from selftaught.errors import ImageError, SelftaughtError, UsageError
-from selftaught.export import Exported, check_target, export, exporting
-from selftaught.export.exporting import ImagesToVectors, open_some
+from selftaught.export import Exported, ImagesToVectors, check_target, export, open_some
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs selftaught[onnx]")
 pytest.importorskip("onnxscript", reason="needs selftaught[onnx]")
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "onnx_search.py"
+EXAMPLE = Path(__file__).parents[1] / "examples" / "onnx_search.py"
 SIZES = [(1, 70, 90), (3, 33, 20), (2, 7, 400), (1, 301, 45)]
 
 
@@ -146,7 +146,7 @@ def test_drawn_photos_are_upright_and_across() -> None:
 
 
 def test_without_the_packages_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("selftaught.export.exporting.find_spec", lambda name: None if name == "onnxscript" else name)
+    monkeypatch.setattr("selftaught.export.find_spec", lambda name: None if name == "onnxscript" else name)
     with pytest.raises(UsageError, match=r"need onnxscript: pip install 'selftaught\[onnx\]'"):
         check_target(Path("model.onnx"))
     check_target(Path("model.pt2"))
@@ -190,7 +190,7 @@ def test_the_size_of_the_view_is_that_of_the_model(embedder: Embedder) -> None:
 def test_the_commands_of_the_documentation_are_understood(
     call: Call, run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text("utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "export.md").read_text("utf-8")
     lines = re.findall(r"^selftaught (export .*)$", page, re.MULTILINE)
     assert len(lines) == 1
     asked: list[list[Path]] = []

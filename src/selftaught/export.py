@@ -1,4 +1,4 @@
-"""From a model to a file, checked against the model before it is written."""
+"""A finished model as one file for other programs: ONNX, or a program of torch.export. Each is checked when written."""
 
 import io
 import json

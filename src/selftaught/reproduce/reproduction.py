@@ -1,4 +1,4 @@
-"""A table of the paper: the plan, the runs, the results."""
+"""The reproduction of a table: the plan, the runs, the results."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,31 +7,19 @@ from selftaught.console import Reporter, duration
 from selftaught.devices import choose_device
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import lock_output, plain_path
-from selftaught.reproduce import (
-    DATASETS,
-    JSON,
-    MARKDOWN,
-    Estimator,
-    Job,
-    Quick,
-    Request,
-    Table,
-    check_begun,
-    collect,
-    failure,
-    find_rows,
-    find_table,
-    incomplete_data,
-    make_jobs,
-    plain,
-    quick_name,
-    quick_table,
-    run_jobs,
-    status,
-)
+from selftaught.reproduce.cells import collect
+from selftaught.reproduce.folders import failure, status
+from selftaught.reproduce.plan import Estimator, Job, incomplete_data, make_jobs
+from selftaught.reproduce.quick import Quick, quick_name, quick_table
+from selftaught.reproduce.request import Request, check_begun
+from selftaught.reproduce.results import JSON, MARKDOWN
+from selftaught.reproduce.runner import run_jobs
+from selftaught.reproduce.table import Table
+from selftaught.reproduce.tables import find_rows, find_table
+from selftaught.reproduce.text import DATASETS, plain
 
 
-def reproduce(
+def reproduce_table(
     name: str,
     rows: Sequence[str],
     data: Path,
@@ -43,6 +31,7 @@ def reproduce(
     quick: bool,
     plan: bool,
 ) -> None:
+    """Print the plan of a table, and unless only that is wanted, run it and print its results."""
     whole = find_table(name)
     table = quick_table(whole) if quick else whole
     named = [word for words in rows for word in words.split(",") if word]
