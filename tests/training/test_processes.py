@@ -192,7 +192,7 @@ def test_a_first_machine_that_does_not_answer_is_refused_soon(
         if listens:
             silent.listen(1)
         monkeypatch.setenv("MASTER_PORT", str(silent.getsockname()[1]))
-        with pytest.raises(SelftaughtError, match="^the first of the 8 processes does not answer at MASTER_ADDR"):
+        with pytest.raises(SelftaughtError, match=r"^the first of the 8 processes does not answer at MASTER_ADDR"):
             train(photos, out=tmp_path / "run", quiet=True, **OPTIONS)
     assert not (tmp_path / "run").exists()
 
