@@ -90,19 +90,19 @@ def _check_name(name: str) -> None:
             return
 
 
-def _reach_first(found: Launched) -> list[dist.TCPStore]:
+def _reach_first(found: Launched) -> list[object]:
     """The connection to process 0, none if it failed at once; raises an error if there is no answer.
 
     PyTorch would wait for hours, or forever where something listens and is silent.
     """
     name, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     serves = found.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # else torchrun does
-    reached: list[dist.TCPStore] = []
+    reached: list[object] = []
 
     def connect() -> None:
         with suppress(RuntimeError, ValueError, TypeError):  # it will be raised again, and told, in the main thread
             reached.append(
-                dist.TCPStore(
+                dist.TCPStore(  # type: ignore[attr-defined]
                     name, port, is_master=serves, timeout=LONGEST_WAIT, wait_for_workers=False, multi_tenant=True
                 )
             )
