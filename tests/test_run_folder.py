@@ -251,7 +251,7 @@ def test_every_part_of_a_checkpoint_that_is_missing_or_of_the_wrong_kind_is_refu
         loop.restore(read_checkpoint(checkpoint))
 
     places: list[tuple[Any, ...]] = [(), ("progress",), ("progress", "start"), ("random",), ("optimizer",)]
-    places += [("optimizer", "param_groups", 0), ("optimizer", "state", 0)]
+    places += [("optimizer", "param_groups", 0), ("optimizer", "state"), ("optimizer", "state", 0)]
     for place in places:
         for name in find(content, place):
             if name in ("lr", "view_agreement", "cuda"):
@@ -261,6 +261,8 @@ def test_every_part_of_a_checkpoint_that_is_missing_or_of_the_wrong_kind_is_refu
                 inner = find(changed, place)
                 inner[name] = other
                 if isinstance(other, str) and other == "missing":
+                    if name == "averaged":
+                        continue  # checkpoints of earlier versions lack it
                     del inner[name]
                 if kind_of(other) == kind_of(find(content, place)[name]):
                     continue

@@ -172,9 +172,9 @@ def own_randomness(device: torch.device) -> Iterator[None]:
         return
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(int(torch.randint(2**62, ())) + rank())
-        begun = _random_states(device)
+        begun = random_states(device)
         yield
-        drawn = not all(map(torch.equal, begun, _random_states(device)))
+        drawn = not all(map(torch.equal, begun, random_states(device)))
     if drawn:  # so that the next context draws other numbers
         torch.rand(())
 
@@ -206,7 +206,8 @@ def first_says(message: str, patience: timedelta) -> bool:
     return False
 
 
-def _random_states(device: torch.device) -> list[Tensor]:
+def random_states(device: torch.device) -> list[Tensor]:
+    """The states of the generators of random numbers of the CPU and, if that is the device, of a GPU."""
     return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
 
 

@@ -11,7 +11,7 @@ from selftaught.run_folder import read_record
 from selftaught.training.evaluation import Evaluation
 
 QUICK: dict[str, Any] = {"preprocessing": OWN_INPUTS, "dim": 6, "epochs": 1, "workers": 0, "precision": "32-true"}
-COUNT = "selftaught.training.things.count_photos_per_thing"
+COUNT = "selftaught.training.stage.count_photos_per_thing"
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from several import PATIENCE, run_launched, wait_until
 
 from selftaught import train
 from selftaught.devices import check_device
-from selftaught.errors import UsageError
+from selftaught.errors import SelftaughtError, UsageError
 from selftaught.launched import Launched, launched
 from selftaught.training import processes
 from selftaught.training.processes import join_processes
@@ -178,6 +178,22 @@ def test_a_name_of_the_first_machine_that_stays_unknown_is_refused(
     with pytest.raises(UsageError, match=r"MASTER_ADDR is 'nowhere', which is not .*Name or service not known"):
         train(photos, out=tmp_path / "run", quiet=True, **OPTIONS)
     assert asked[0] == "nowhere"
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("four_of_eight")
+@pytest.mark.parametrize("listens", [False, True])
+def test_a_first_machine_that_does_not_answer_is_refused_soon(
+    listens: bool, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "ANSWER_WAIT", 0.2)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        if listens:
+            silent.listen(1)
+        monkeypatch.setenv("MASTER_PORT", str(silent.getsockname()[1]))
+        with pytest.raises(SelftaughtError, match=r"^the first of the 8 processes does not answer at MASTER_ADDR"):
+            train(photos, out=tmp_path / "run", quiet=True, **OPTIONS)
     assert not (tmp_path / "run").exists()
 
 

@@ -396,6 +396,10 @@ def test_damaged_and_foreign_checkpoints_are_refused(run: Path, tmp_path: Path) 
     torch.save(state | {"format": 99}, tmp_path / "cut" / "checkpoint.pt")
     with pytest.raises(SelftaughtError, match="format 99"):
         train(resume=tmp_path / "cut", quiet=True)
+    del state["optimizer"]["state"][1]
+    torch.save(state, tmp_path / "cut" / "checkpoint.pt")
+    with pytest.raises(SelftaughtError, match=r"checkpoint\.pt is damaged"):
+        train(resume=tmp_path / "cut", quiet=True)
     with pytest.raises(UsageError, match="no run to resume"):
         train(resume=tmp_path, quiet=True)
     saved = json.loads((run / "settings.json").read_text())

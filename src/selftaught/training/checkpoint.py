@@ -69,6 +69,7 @@ def save_checkpoint(path: Path, parts: Mapping[str, Any], state: TrainState) -> 
         # Names cannot hold a zero byte, and one string is saved and read much faster than a million.
         "progress": vars(state) | {name: SEPARATOR.join(getattr(state, name)) for name in LISTS},
         "random": _random_states(),
+        "averaged": len(parts["optimizer"]["state"]),  # not told by the parameters: some may never get a gradient
         **parts,
     }
     buffer = io.BytesIO()  # torch.save hides why a file could not be written
@@ -103,6 +104,9 @@ def read_checkpoint(file: Path) -> Checkpoint:
                 parts = {name: content[name] for name in PARTS}
                 if not all(isinstance(part, dict) for part in parts.values()):
                     raise TypeError("a part is no dictionary")
+                averaged = len(parts["optimizer"]["state"])
+                if content.get("averaged", averaged) != averaged:
+                    raise ValueError("averages of the optimizer are missing")
                 return Checkpoint(file, parts, _read_state(content["progress"]))
         except Exception as error:  # a damaged archive can make the readers raise anything
             if is_out_of_memory(error):

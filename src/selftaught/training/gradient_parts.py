@@ -16,7 +16,7 @@ from torch.func import functional_call
 
 from selftaught.learners import VIEWS, Learner
 from selftaught.networks import Encoder
-from selftaught.parallel import average, world
+from selftaught.parallel import average, random_states, world
 from selftaught.recipes import Settings
 
 MEASURED_VIEWS = 2
@@ -150,13 +150,9 @@ def draws_numbers(encoder: Encoder) -> bool:
     cuda = [device] if device.type == "cuda" else []
     view = torch.zeros(1, 3, *[encoder.preprocessing.size] * 2, dtype=torch.uint8, device=device)
     with torch.no_grad(), torch.random.fork_rng(cuda):
-        before = _random_state(device)
+        before = random_states(device)
         encoder.train()(view)
-        return not torch.equal(before, _random_state(device))
-
-
-def _random_state(device: torch.device) -> Tensor:
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+        return not all(map(torch.equal, before, random_states(device)))
 
 
 def bytes_per_view(encoder: Encoder, bfloat16: bool = False) -> int:

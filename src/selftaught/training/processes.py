@@ -30,6 +30,8 @@ LONGEST_WAIT = timedelta(hours=2)
 """The wait for a living process, which may have to list or score a million images. A dead one is noticed at once."""
 NAME_WAIT = 30.0
 """Seconds within which the name of the first machine must become known; a cluster may still be starting it."""
+ANSWER_WAIT = 60.0
+"""Seconds within which process 0 must answer."""
 SAVING = timedelta(seconds=25)
 """How long process 0 may take to save before the others end; after 30 s ``torchrun`` kills it."""
 SAYING = timedelta(seconds=3)
@@ -63,15 +65,17 @@ def join_processes() -> None:
         os.environ.pop(name, None)
     if torch.cuda.is_available() and found.local_rank < torch.cuda.device_count():
         torch.cuda.set_device(found.local_rank)
-    _check_address(os.environ.get("MASTER_ADDR", "127.0.0.1"))
+    _check_name(os.environ["MASTER_ADDR"])
     try:
+        reached = _reach_first(found)
         _ddp("cpu", found, "32-true").launch()
+        del reached  # by now, PyTorch has a connection of its own
     except (RuntimeError, ValueError, OSError) as error:
         raise SelftaughtError(f"the {found.processes} processes could not be connected: {one_line(error)}") from None
     atexit.register(_leave)
 
 
-def _check_address(name: str) -> None:
+def _check_name(name: str) -> None:
     """Raise an error if no machine of this name is known: PyTorch would try to connect for hours."""
     deadline = time.monotonic() + NAME_WAIT
     while True:
@@ -84,6 +88,34 @@ def _check_address(name: str) -> None:
             time.sleep(1)
         else:
             return
+
+
+def _reach_first(found: Launched) -> list[object]:
+    """The connection to process 0, none if it failed at once; raises an error if there is no answer.
+
+    PyTorch would wait for hours, or forever where something listens and is silent.
+    """
+    name, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    serves = found.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # else torchrun does
+    reached: list[object] = []
+
+    def connect() -> None:
+        with suppress(RuntimeError, ValueError, TypeError):  # it will be raised again, and told, in the main thread
+            reached.append(
+                dist.TCPStore(  # type: ignore[attr-defined]
+                    name, port, is_master=serves, timeout=LONGEST_WAIT, wait_for_workers=False, multi_tenant=True
+                )
+            )
+
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(ANSWER_WAIT)
+    if thread.is_alive():
+        raise SelftaughtError(
+            f"the first of the {found.processes} processes does not answer at MASTER_ADDR {printable(name)!r}, "
+            f"MASTER_PORT {port}: start it too, and check both"
+        )
+    return reached
 
 
 def _check_backend() -> None:

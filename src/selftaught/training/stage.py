@@ -4,9 +4,12 @@ from selftaught.data import Skipped, check_skipped, skipped_table
 from selftaught.embedder import Embedder
 from selftaught.errors import Collapse, counted, printable
 from selftaught.files import delete, remove_leftovers, write_atomically
-from selftaught.parallel import rank
+from selftaught.networks import count_photos_per_thing
+from selftaught.parallel import rank, run_on_first
+from selftaught.retrieval import CLEAR_STEP
 from selftaught.run_folder import FEATURES, SKIPPED, Choice
 from selftaught.training.assemble import Context, Parts, assemble, find_start, prepare
+from selftaught.training.automatic import choose_neighbors
 from selftaught.training.checkpoint import Checkpoint, load_checkpoint
 from selftaught.training.evaluation import Passes, Unreadable
 from selftaught.training.images import advise_start, count_new
@@ -15,7 +18,6 @@ from selftaught.training.logbook import signals_line
 from selftaught.training.loop import Loop
 from selftaught.training.model import find_exponent, has_floor, save_model
 from selftaught.training.semi_supervised import Stage
-from selftaught.training.things import look_for_things
 
 
 def foretell(stages: list[Stage], context: Context) -> Embedder:
@@ -58,7 +60,7 @@ def train_stage(stage: Stage, context: Context) -> Embedder:
         try:
             with assemble(stage, images, checkpoint is not None, context, passes, neighbors) as parts:
                 if neighbors is None and checkpoint is None and stage.record.requested.neighbors is None:
-                    neighbors = look_for_things(parts)
+                    neighbors = _look_for_things(parts)
                     if neighbors.value != parts.settings.neighbors:
                         continue  # once more: much depends on it, and the pass over the images is kept
                 return _train_parts(parts, checkpoint)
@@ -73,6 +75,16 @@ def train_stage(stage: Stage, context: Context) -> Embedder:
             context.reporter.say(f"left out {left_out} that cannot be read: {printable(file)}")
             check_skipped(error.images, error.skipped, allow=stage.record.allow_skipped)
             images = images.without(error.images, error.skipped)
+
+
+def _look_for_things(parts: Parts) -> Choice:
+    """The number of neighbors for these images; the usual one if the network knows nothing or the batch is given."""
+    if not parts.record.pretrained or parts.record.requested.batch_size is not None:
+        return choose_neighbors(None)
+    learner = parts.learner
+    heads = [parts.evaluation.training_set(parts.images, view) for view in ("squash", *learner.more_views)]
+    views = [embeddings[learner.batch_head] for embeddings in heads]
+    return choose_neighbors(run_on_first(lambda: count_photos_per_thing(*views, least_step=CLEAR_STEP)))
 
 
 def _train_parts(parts: Parts, checkpoint: Checkpoint | None) -> Embedder:
