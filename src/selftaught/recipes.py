@@ -64,7 +64,7 @@ class Settings:
     classes or clusters: images of each in a batch. "auto" is 5, or 2 or 3 where there are only so few photos of a
     thing."""
     lr: Annotated[float | None, Within(0, open=True)] = 1e-4
-    """Learning rate of the backbone, at the start; "auto" is 0.0001, less in runs of few steps."""
+    """Learning rate of the backbone, at the start; "auto" is 0.0001, less in runs of few steps or many epochs."""
     head_lr: Positive = 1e-4
     """Learning rate of the heads, at the start."""
     optimizer: Literal["adamp", "sgd"] = "adamp"

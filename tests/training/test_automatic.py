@@ -74,6 +74,13 @@ def test_the_learning_rate_of_a_pretrained_backbone_is_lower_in_runs_of_few_step
     assert "lr" not in chosen(240, recipe="official", epochs=2)[1]
 
 
+def test_a_run_of_many_epochs_moves_a_pretrained_backbone_no_farther() -> None:
+    rates = {epochs: chosen(2450, recipe="best", epochs=epochs)[0].lr or 0.0 for epochs in (30, 90, 300)}
+    assert [rates[epochs] * epochs for epochs in rates] == pytest.approx([3e-3] * 3)
+    assert "for 90 epochs of 20 steps" in chosen(2450, recipe="best", epochs=90)[1]["lr"].reason
+    assert chosen(2450, recipe="best", epochs=300, lr=1e-4)[0].lr == 1e-4
+
+
 def test_the_momentum_follows_the_length_of_the_run() -> None:
     assert chosen(2450, recipe="best", epochs=90)[1]["momentum"].value == pytest.approx(1 - 1 / 1800)
     assert chosen(2450, recipe="best", epochs=1)[1]["momentum"].value == 0.998

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from selftaught.devices import available_cores, free_memory, has_bfloat16
-from selftaught.errors import SelftaughtError, UsageError
+from selftaught.errors import SelftaughtError, UsageError, counted
 from selftaught.launched import launched
 from selftaught.learners import STML, ClusterSettings, STMLSettings, find_method
 from selftaught.networks import Backbone, Encoder
@@ -27,6 +27,9 @@ COMPILE_FROM = 300_000
 RATE, FULL_RATE_FROM, LEAST_SHARE = 1e-4, 400, 0.3
 """The learning rate of a pretrained backbone: the full one from this many steps on, in shorter runs in proportion to
 their steps, down to a share of it. At the full rate, a few steps did harm that further steps would have to mend."""
+FULL_RATE_TO = 30
+"""In more epochs than this the rate is lower in proportion, so that a longer run moves the network no farther: at the
+full rate, and even at one that fell with the root of the epochs, Recall@1 fell in long runs (docs/best.md)."""
 GENERALIZED = "tf_efficientnet_lite"
 """The networks whose maps are pooled by the generalized mean, which found as much or more on all collections that were
 tried. With a ResNet50, the authors' average plus maximum was the safer one (docs/best.md)."""
@@ -138,9 +141,12 @@ def _rate(settings: Settings, images: int, backbone: Backbone, leg: int) -> list
         return []
     if not backbone.pretrained or settings.train == "heads":
         return [Choice("lr", RATE, "the authors' rate")]
-    steps = _steps(settings, images, leg)
-    reason = f"of the backbone, by the number of steps, {steps}; {RATE:g} from {FULL_RATE_FROM} on"
-    return [Choice("lr", RATE * min(1, max(LEAST_SHARE, steps / FULL_RATE_FROM)), reason)]
+    assert settings.epochs is not None
+    steps, epochs = _steps(settings, images, leg), max(1, settings.epochs - leg)
+    share = min(1, max(LEAST_SHARE, steps / FULL_RATE_FROM)) * min(1, FULL_RATE_TO / epochs)
+    reason = f"of the backbone, for {counted(epochs, 'epoch')} of {steps // epochs} steps; "
+    reason += f"{RATE:g} from {FULL_RATE_FROM} steps up to {FULL_RATE_TO} epochs"
+    return [Choice("lr", RATE * share, reason)]
 
 
 def _momentum(settings: Settings, images: int, leg: int) -> list[Choice]:
