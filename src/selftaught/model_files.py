@@ -50,15 +50,7 @@ LIMITS = {"dim": (1, 2**16), "scales": (1, 3), "size": (1, 2**13), "resize": (0,
 
 
 def describe(
-    *,
-    backbone: str,
-    own_backbone: bool,
-    preprocessing: Preprocessing,
-    dim: int,
-    head: str = "linear",
-    pooling: str = "avg+max",
-    metric: str = "euclidean",
-    settings: dict[str, Any],
+    network: EmbeddingNetwork, *, backbone: str, own_backbone: bool, dim: int, head: str, settings: dict[str, Any]
 ) -> dict[str, Any]:
     """The content of ``model.json``: all that is needed to use the weights, and how they were made."""
     return {
@@ -67,9 +59,9 @@ def describe(
         "own_backbone": own_backbone,
         "dim": dim,
         "head": head,
-        "pooling": pooling,
-        "metric": metric,
-        "preprocessing": asdict(preprocessing),
+        "pooling": network.encoder.pooling,
+        "metric": "cosine" if network.normalize else "euclidean",
+        "preprocessing": asdict(network.encoder.preprocessing),
         "recipe": settings["recipe"],
         "settings": settings,
         "versions": {

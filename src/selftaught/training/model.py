@@ -48,10 +48,9 @@ def save_floor(parts: Parts) -> None:
     alike = [name_floor(parts.learner.network.encoder.pooling, whitened) for whitened in (True, False)]
     best = next(floor for name in (ORIGIN, *alike) for floor in floors if floor.name == name)
     if best.name != ORIGIN:
-        encoder, head = best.network.encoder, best.network.heads["f"]
-        kind, dim = ("linear", head.out_features) if isinstance(head, nn.Linear) else ("none", encoder.features)
-        about = _describe(parts, dim=dim, head=kind, pooling=encoder.pooling, metric="cosine")
-        about |= {"trained": False}
+        head, features = best.network.heads["f"], best.network.encoder.features
+        kind, dim = ("linear", head.out_features) if isinstance(head, nn.Linear) else ("none", features)
+        about = _describe(parts, best.network, kind, dim) | {"trained": False}
     rows = {floor.name: floor.row for floor in floors}
     if rank() == 0:
         write_model(parts.folder / FLOOR, best.network, about)
@@ -87,24 +86,16 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
     wide, compared = whitened_head(learner, settings, len(parts.images)), finished and has_floor(parts)
     seen = look(parts.survey, parts.images) if wide is not None or compared else None
     exponent = parts.evaluation.exponent
-    network, pooling = learner.network, learner.network.encoder.pooling
-    about = _describe(
-        parts,
-        dim=settings.dim,
-        head=learner.head,
-        pooling=pooling,
-        metric="cosine" if network.normalize else "euclidean",
-    )
+    network, head, dim = learner.network, learner.head, settings.dim
     served = EmbeddingNetwork(network.encoder, {"f": network.heads["f"]}, network.normalize)
     if wide is not None and seen is not None:
         own = network.heads[wide]
         assert isinstance(own, nn.Linear)
         layer = whitened_layer(seen.center[wide], settings.dim, exponent, own)
         served = EmbeddingNetwork(network.encoder, {"f": layer}, normalize=True)
-        about |= {"dim": layer.out_features, "head": "linear", "metric": "cosine"}
-    if not finished:
-        about["finished"] = False
-    embedder = Embedder(served, about)
+        head, dim = "linear", layer.out_features
+    about = _describe(parts, served, head, dim)
+    embedder = Embedder(served, about if finished else about | {"finished": False})
     if not compared or seen is None:
         if rank() == 0:
             write_model(parts.folder, embedder.network, embedder.description)
@@ -185,15 +176,10 @@ def words(row: Mapping[str, float]) -> str:
     return f"images found again {row['found_again']:.2%}{scores}"
 
 
-def _describe(parts: Parts, **about: Any) -> dict[str, Any]:
-    assert parts.record.backbone is not None
-    return describe(
-        backbone=parts.record.backbone,
-        own_backbone=parts.record.own_backbone is not None,
-        preprocessing=parts.learner.network.encoder.preprocessing,
-        settings=asdict(parts.settings),
-        **about,
-    )
+def _describe(parts: Parts, network: EmbeddingNetwork, head: str, dim: int) -> dict[str, Any]:
+    backbone, own = parts.record.backbone, parts.record.own_backbone is not None
+    assert backbone is not None
+    return describe(network, backbone=backbone, own_backbone=own, dim=dim, head=head, settings=asdict(parts.settings))
 
 
 def _write_models(folder: Path, models: Mapping[str, Any]) -> None:

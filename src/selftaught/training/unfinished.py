@@ -42,19 +42,16 @@ def load_unfinished(run: Path, own: nn.Module | None = None) -> Embedder:
             raise
         reason = printable(one_line(error))
         raise SelftaughtError(f"{printable(checkpoint.file)} does not fit its run: {reason}") from None
-    network = learner.network
     # The wide head is used unwhitened, since whitening needs the embeddings of all images.
     wide = whitened_head(learner, settings, len(state.files))
-    head = network.heads[wide or "f"]
+    head = learner.network.heads[wide or "f"]
+    network = EmbeddingNetwork(encoder, {"f": head}, bool(wide) or learner.network.normalize)
     description = describe(
+        network,
         backbone=start.backbone,
         own_backbone=record.own_backbone is not None,
-        preprocessing=start.preprocessing,
         dim=head.out_features if isinstance(head, nn.Linear) else settings.dim,
         head=learner.head,
-        pooling=encoder.pooling,
-        metric="cosine" if wide or network.normalize else "euclidean",
         settings=asdict(settings),
     )
-    description |= {"finished": False, "epoch": state.epoch, "epochs": settings.epochs}
-    return Embedder(EmbeddingNetwork(encoder, {"f": head}, bool(wide) or network.normalize), description)
+    return Embedder(network, description | {"finished": False, "epoch": state.epoch, "epochs": settings.epochs})
