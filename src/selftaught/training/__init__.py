@@ -6,8 +6,8 @@ from selftaught.training.images import list_images
 from selftaught.training.logbook import SIGNALS
 from selftaught.training.model import SLACK, give_verdict
 from selftaught.training.snapshots import Snapshot, kept, load_snapshot
+from selftaught.training.start import load_unfinished
 from selftaught.training.train import train
-from selftaught.training.unfinished import load_unfinished
 
 __all__ = [
     "SIGNALS",

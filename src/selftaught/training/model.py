@@ -109,7 +109,8 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
     if serves_floor:
         if rank() == 0:
             write_model(parts.folder / TRAINED, embedder.network, embedder.description)
-            _copy_model(parts.folder / FLOOR, parts.folder)
+            for name in (WEIGHTS, DESCRIPTION):
+                write_atomically(parts.folder / name, read_file(parts.folder / FLOOR / name))
         barrier()
         embedder = Embedder.load(parts.folder, parts.fabric.device, parts.context.own)
     elif rank() == 0:
@@ -184,8 +185,3 @@ def _describe(parts: Parts, network: EmbeddingNetwork, head: str, dim: int) -> d
 
 def _write_models(folder: Path, models: Mapping[str, Any]) -> None:
     write_atomically(folder / MODELS, json.dumps(models, indent=2) + "\n")
-
-
-def _copy_model(source: Path, target: Path) -> None:
-    for name in (WEIGHTS, DESCRIPTION):
-        write_atomically(target / name, read_file(source / name))
