@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 SOURCE = Path(__file__).parent.parent / "src" / "selftaught"
 FLOORS = (
-    ("errors", "allocator"),
+    ("errors",),
     ("files", "parallel", "console", "launched"),
     ("devices",),
     ("retrieval",),
@@ -19,7 +19,7 @@ FLOORS = (
     ("run_folder", "vectors"),
     ("training",),
     ("index", "export", "duplicates", "reproduce"),
-    ("explore", "advice", "run_report"),
+    ("explore", "run_report"),
     ("cli",),
 )
 """The rooms from top to bottom. Rooms of one floor do not use each other."""
