@@ -17,7 +17,7 @@ from torch import nn
 
 import selftaught
 from selftaught.errors import SelftaughtError, UsageError, is_out_of_memory, one_line, printable, suggest
-from selftaught.files import open_regular, read_file, read_json, write_atomically
+from selftaught.files import open_regular, read_file, read_json, write_atomically, write_json
 from selftaught.networks import (
     HEADS,
     EmbeddingNetwork,
@@ -78,7 +78,7 @@ def write_model(folder: Path, network: EmbeddingNetwork, description: dict[str, 
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     write_atomically(folder / WEIGHTS, save(state, metadata={"format": "pt"}))
-    write_atomically(folder / DESCRIPTION, json.dumps(description, indent=2) + "\n")
+    write_json(folder / DESCRIPTION, description)
 
 
 def fingerprint(about: dict[str, Any], module: nn.Module) -> str:

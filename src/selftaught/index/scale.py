@@ -1,6 +1,5 @@
 """A scale for distances: how a distance ranks among those between the neighbors of a collection."""
 
-import json
 from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from selftaught.files import read_json, write_atomically
+from selftaught.files import read_json, write_json
 from selftaught.index.table import Table, spaced
 from selftaught.retrieval import nearest
 
@@ -62,7 +61,7 @@ def scale_of_table(table: Table) -> Scale:
 def write_scale(table: Table) -> None:
     """Write the scale beside a table that has changed."""
     notes = {"version": table.version, "distances": list(scale_of_table(table).distances)}
-    write_atomically(table.folder / FILE, json.dumps(notes) + "\n")
+    write_json(table.folder / FILE, notes, indent=None)
 
 
 def _scale(distances: Sequence[float]) -> Scale:

@@ -1,7 +1,5 @@
 """Methods of learning embeddings, behind one small interface."""
 
-from selftaught.learners.descriptions import describe_values as describe_values
-from selftaught.learners.descriptions import setting_descriptions as setting_descriptions
 from selftaught.learners.kmeans import ClusterSettings as ClusterSettings
 from selftaught.learners.kmeans import run_kmeans as run_kmeans
 from selftaught.learners.learner import VIEWS as VIEWS

@@ -1,16 +1,14 @@
 """The models of a stage: the floor that it starts from, and what it serves in the end."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from selftaught.embedder import Embedder
 from selftaught.errors import printable
-from selftaught.files import delete, read_file, write_atomically
+from selftaught.files import delete, read_file, write_atomically, write_json
 from selftaught.model_files import DESCRIPTION, WEIGHTS, describe, write_model
 from selftaught.networks import HALF, EmbeddingNetwork, Encoder, build_backbone, weights_on_disk, whitened_layer
 from selftaught.parallel import barrier, rank, run_on_first
@@ -54,7 +52,7 @@ def save_floor(parts: Parts) -> None:
     rows = {floor.name: floor.row for floor in floors}
     if rank() == 0:
         write_model(parts.folder / FLOOR, best.network, about)
-        _write_models(parts.folder, {"floor": best.name, "exponent": exponent, "models": rows})
+        write_json(parts.folder / MODELS, {"floor": best.name, "exponent": exponent, "models": rows})
     for name, row in rows.items():
         parts.context.reporter.say(f"{name if name == ORIGIN else f'without training ({name})'}: {words(row)}")
 
@@ -103,7 +101,7 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
     row = measure(seen, fit_readout(learner, settings, seen.center, exponent), parts.survey)
     models = run_on_first(lambda: read_models(parts.folder))
     if rank() == 0 and models is not None:
-        _write_models(parts.folder, models | {"models": models["models"] | {"trained": row}})
+        write_json(parts.folder / MODELS, models | {"models": models["models"] | {"trained": row}})
     worse = models is not None and row["found_again"] < models["models"][models["floor"]]["found_again"] - SLACK
     serves_floor = bool(run_on_first(lambda: worse)) and settings.deliver == "whitened"
     if serves_floor:
@@ -181,7 +179,3 @@ def _describe(parts: Parts, network: EmbeddingNetwork, head: str, dim: int) -> d
     backbone, own = parts.record.backbone, parts.record.own_backbone is not None
     assert backbone is not None
     return describe(network, backbone=backbone, own_backbone=own, dim=dim, head=head, settings=asdict(parts.settings))
-
-
-def _write_models(folder: Path, models: Mapping[str, Any]) -> None:
-    write_atomically(folder / MODELS, json.dumps(models, indent=2) + "\n")
