@@ -84,7 +84,7 @@ def advise_on(source: str, backbone: str, device: str, allow_skipped: bool) -> N
         raise SelftaughtError(f"there is only one image in {printable(source)}, from which nothing can be learned")
     with Reporter().work("looking at images", 2 * len(images)) as tell:
         advice = advise(images, device, backbone, allow_skipped, advance=tell)
-    print("\n".join(describe(advice)))
+    print("\n".join(describe_collection(advice)))
     table = Table("setting", "value", "why", box=None, pad_edge=False, header_style="")
     for choice in advice.choices:
         table.add_row(choice.name.replace("_", " "), str(choice.value), choice.reason)
@@ -93,7 +93,7 @@ def advise_on(source: str, backbone: str, device: str, allow_skipped: bool) -> N
     print(command(source, backbone, allow_skipped))
 
 
-def describe(advice: Advice) -> list[str]:
+def describe_collection(advice: Advice) -> list[str]:
     """The facts about a collection, one per line."""
     kinds = [copy.kind for group in advice.duplicates.groups for copy in group.copies[1:]]
     lines = [f"{advice.images} photos, {measure_sizes(advice.duplicates.images)}"]

@@ -21,7 +21,7 @@ from selftaught.data.copies import Picture as Picture
 from selftaught.data.copies import examine as examine
 from selftaught.data.copies import find_same_bytes as find_same_bytes
 from selftaught.data.copies import find_same_files as find_same_files
-from selftaught.data.copies import fingerprint as fingerprint
+from selftaught.data.copies import hash_picture as hash_picture
 from selftaught.data.crop_boxes import view_seed as view_seed
 from selftaught.data.crop_boxes import view_seeds as view_seeds
 from selftaught.data.decoded_cache import DecodedCache as DecodedCache

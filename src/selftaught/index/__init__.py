@@ -6,7 +6,7 @@ from selftaught.index.changes import sync_images as sync_images
 from selftaught.index.collection import MODEL as MODEL
 from selftaught.index.collection import Hit as Hit
 from selftaught.index.collection import Index as Index
-from selftaught.index.collection import locate as locate
+from selftaught.index.collection import locate_image as locate_image
 from selftaught.index.collection import make_index as make_index
 from selftaught.index.collection import open_index as open_index
 from selftaught.index.qdrant import parse_target as parse_target

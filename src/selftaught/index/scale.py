@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from selftaught.files import read_json, write_json
-from selftaught.index.table import Table, spaced
+from selftaught.index.table import ImageTable, spaced
 from selftaught.retrieval import nearest
 
 FILE = "neighbors.json"
@@ -46,7 +46,7 @@ def scale_of(vectors: Tensor) -> Scale:
     return _scale(distances.flatten().tolist())
 
 
-def scale_of_table(table: Table) -> Scale:
+def scale_of_table(table: ImageTable) -> Scale:
     """The scale that was written with a table, or else a new one."""
     notes = read_json(table.folder / FILE) or {}
     with suppress(ValueError, KeyError, TypeError):
@@ -58,7 +58,7 @@ def scale_of_table(table: Table) -> Scale:
     return _scale([distance for row in near for distance in row])
 
 
-def write_scale(table: Table) -> None:
+def write_scale(table: ImageTable) -> None:
     """Write the scale beside a table that has changed."""
     notes = {"version": table.version, "distances": list(scale_of_table(table).distances)}
     write_json(table.folder / FILE, notes, indent=None)

@@ -9,6 +9,7 @@ from selftaught.training.images import list_images as list_images
 from selftaught.training.logbook import SIGNALS as SIGNALS
 from selftaught.training.model import SLACK as SLACK
 from selftaught.training.model import give_verdict as give_verdict
+from selftaught.training.optimizer import AdamP as AdamP
 from selftaught.training.snapshots import Snapshot as Snapshot
 from selftaught.training.snapshots import kept as kept
 from selftaught.training.snapshots import load_snapshot as load_snapshot
