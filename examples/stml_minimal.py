@@ -20,7 +20,7 @@ from selftaught import STMLLoss
 from selftaught.data import find_images
 from selftaught.method import MovingAverage, neighbor_batches
 from selftaught.networks import EmbeddingNetwork, Encoder, build_backbone, linear_head, parameter_groups
-from selftaught.training.optimizer import AdamP
+from selftaught.training import AdamP
 
 Whole = Callable[[int], Tensor]
 """The number of an image → all of it, squashed to a square: uint8, 3×H×W."""

@@ -18,7 +18,7 @@ from selftaught import Embedder
 from selftaught import export as exporting
 from selftaught.data import Views, draw_photos
 from selftaught.errors import ImageError, SelftaughtError, UsageError
-from selftaught.export import Exported, ImagesToVectors, check_target, export, open_some
+from selftaught.export import Exported, ImagesToVectors, check_format, export, open_some
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs selftaught[onnx]")
 pytest.importorskip("onnxscript", reason="needs selftaught[onnx]")
@@ -148,8 +148,8 @@ def test_drawn_photos_are_upright_and_across() -> None:
 def test_without_the_packages_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("selftaught.export.find_spec", lambda name: None if name == "onnxscript" else name)
     with pytest.raises(UsageError, match=r"need onnxscript: pip install 'selftaught\[onnx\]'"):
-        check_target(Path("model.onnx"))
-    check_target(Path("model.pt2"))
+        check_format(Path("model.onnx"))
+    check_format(Path("model.pt2"))
 
 
 def test_the_command_writes_and_tells(

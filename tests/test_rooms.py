@@ -7,19 +7,20 @@ from typing import NamedTuple
 
 SOURCE = Path(__file__).parent.parent / "src" / "selftaught"
 FLOORS = (
-    ("errors", "allocator"),
+    ("errors",),
     ("files", "parallel", "console", "launched"),
     ("devices",),
     ("retrieval",),
     ("method", "networks", "data"),
     ("recipes", "report", "named_groups", "vector_log"),
     ("learners", "model_files", "encoding"),
+    ("run_folder",),
     ("sharing",),
     ("embedder",),
-    ("run_folder", "vectors"),
+    ("vectors",),
     ("training",),
     ("index", "export", "duplicates", "reproduce"),
-    ("explore", "advice", "run_report"),
+    ("explore", "run_report"),
     ("cli",),
 )
 """The rooms from top to bottom. Rooms of one floor do not use each other."""

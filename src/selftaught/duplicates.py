@@ -14,7 +14,7 @@ from selftaught.data import (
     examine,
     find_same_bytes,
     find_same_files,
-    fingerprint,
+    hash_picture,
     open_image,
 )
 from selftaught.embedder import Embedder
@@ -143,7 +143,7 @@ def _alike(paths: Sequence[str], vectors: Tensor, known: Tensor, advance: Callab
     prints = torch.zeros(len(paths), 64)
     for row, path in enumerate(paths):
         try:
-            prints[row] = torch.from_numpy(fingerprint(path))
+            prints[row] = torch.from_numpy(hash_picture(path))
         except ImageError:  # gone since it was embedded
             prints[row] = torch.inf
         advance(1)

@@ -110,13 +110,11 @@ class Embedder:
         encoder = Encoder(built.module, built.preprocessing, pooling="avg")
         network = EmbeddingNetwork(encoder, {"f": nn.Identity()}, normalize=True)
         description = describe(
+            network,
             backbone=built.name,
             own_backbone=own_backbone,
-            preprocessing=built.preprocessing,
             dim=encoder.features,
             head="none",
-            pooling="avg",
-            metric="cosine",
             settings={"recipe": "none"},
         )
         return cls(network.to(choose_device(device)), description)

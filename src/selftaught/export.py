@@ -33,7 +33,7 @@ LARGEST_CHECK = 16
 TOLERANCE = 1e-3
 """The largest difference between two vectors that rounding explains, relative to their length."""
 
-Run = Callable[[np.ndarray], np.ndarray]
+Infer = Callable[[np.ndarray], np.ndarray]
 """uint8 n×H×W×3 → float32 n×dim, by the written file."""
 
 
@@ -73,7 +73,7 @@ def export(embedder: Embedder, paths: Sequence[Path], images: Sequence[str] = ()
         SelftaughtError: if the network cannot be exported, or its export gives other vectors; no file is written.
     """
     for path in paths:
-        check_target(path)
+        check_format(path)
     photos = open_some(images) if images else draw_photos()
     model = Embedder(deepcopy(embedder.network).cpu(), embedder.description)
     notes = {"selftaught": selftaught.__version__, "metric": model.metric, "dim": str(model.dim)}
@@ -97,7 +97,7 @@ def export(embedder: Embedder, paths: Sequence[Path], images: Sequence[str] = ()
     return written
 
 
-def check_target(path: Path) -> None:
+def check_format(path: Path) -> None:
     """Raise an error if a file of this kind cannot be written here."""
     if path.suffix not in (".onnx", ".pt2"):
         raise UsageError(f"{printable(path)} must end in .onnx or .pt2")
@@ -131,7 +131,7 @@ def open_some(images: Sequence[str]) -> list[Image.Image]:
     return photos
 
 
-def _write_onnx(program: ExportedProgram, notes: dict[str, str]) -> tuple[bytes, Run]:
+def _write_onnx(program: ExportedProgram, notes: dict[str, str]) -> tuple[bytes, Infer]:
     import onnx
     import onnxruntime
 
@@ -160,7 +160,7 @@ def _write_onnx(program: ExportedProgram, notes: dict[str, str]) -> tuple[bytes,
     return content, lambda images: session.run(None, {"images": images})[0]
 
 
-def _write_torch(program: ExportedProgram, notes: dict[str, str]) -> tuple[bytes, Run]:
+def _write_torch(program: ExportedProgram, notes: dict[str, str]) -> tuple[bytes, Infer]:
     file = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -69,6 +69,11 @@ def write_atomically(
             temporary.unlink(missing_ok=True)
 
 
+def write_json(path: Path, content: object, indent: int | None = 2) -> None:
+    """Write a JSON file, as :func:`write_atomically` does."""
+    write_atomically(path, json.dumps(content, indent=indent) + "\n")
+
+
 @contextmanager
 def open_regular(path: Path) -> Iterator[BinaryIO]:
     """Open a regular file to read. A pipe or a device in its place is refused: reading it might never end."""

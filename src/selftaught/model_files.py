@@ -17,7 +17,7 @@ from torch import nn
 
 import selftaught
 from selftaught.errors import SelftaughtError, UsageError, is_out_of_memory, one_line, printable, suggest
-from selftaught.files import open_regular, read_file, read_json, write_atomically
+from selftaught.files import open_regular, read_file, read_json, write_atomically, write_json
 from selftaught.networks import (
     HEADS,
     EmbeddingNetwork,
@@ -50,15 +50,7 @@ LIMITS = {"dim": (1, 2**16), "scales": (1, 3), "size": (1, 2**13), "resize": (0,
 
 
 def describe(
-    *,
-    backbone: str,
-    own_backbone: bool,
-    preprocessing: Preprocessing,
-    dim: int,
-    head: str = "linear",
-    pooling: str = "avg+max",
-    metric: str = "euclidean",
-    settings: dict[str, Any],
+    network: EmbeddingNetwork, *, backbone: str, own_backbone: bool, dim: int, head: str, settings: dict[str, Any]
 ) -> dict[str, Any]:
     """The content of ``model.json``: all that is needed to use the weights, and how they were made."""
     return {
@@ -67,9 +59,9 @@ def describe(
         "own_backbone": own_backbone,
         "dim": dim,
         "head": head,
-        "pooling": pooling,
-        "metric": metric,
-        "preprocessing": asdict(preprocessing),
+        "pooling": network.encoder.pooling,
+        "metric": "cosine" if network.normalize else "euclidean",
+        "preprocessing": asdict(network.encoder.preprocessing),
         "recipe": settings["recipe"],
         "settings": settings,
         "versions": {
@@ -86,7 +78,7 @@ def write_model(folder: Path, network: EmbeddingNetwork, description: dict[str, 
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     write_atomically(folder / WEIGHTS, save(state, metadata={"format": "pt"}))
-    write_atomically(folder / DESCRIPTION, json.dumps(description, indent=2) + "\n")
+    write_json(folder / DESCRIPTION, description)
 
 
 def fingerprint(about: dict[str, Any], module: nn.Module) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from selftaught.errors import SelftaughtError, UsageError, one_line, printable
-from selftaught.files import claim_folder, read_file, read_json, remove_leftovers, write_atomically
+from selftaught.files import claim_folder, read_file, read_json, remove_leftovers, write_json
 from selftaught.learners import load_settings
 from selftaught.model_files import DESCRIPTION
 from selftaught.networks import Preprocessing
@@ -119,7 +119,7 @@ def write_record(run: Path, record: RunRecord) -> None:
     content["asked"] = {name: value for name, value in asked.items() if chosen is None or chosen[name] != value}
     content["reasons"] = {choice["name"]: choice["reason"] for choice in content.pop("choices")}
     del content["backbone"]
-    write_atomically(run / SETTINGS, json.dumps(content, indent=2) + "\n")
+    write_json(run / SETTINGS, content)
 
 
 def read_record(run: Path) -> RunRecord:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from conftest import Call, draw_photos
-from selftaught.advice import advise
+from selftaught.cli.advise import advise
 from selftaught.data import find_images
 from selftaught.training import choose_neighbors
 

@@ -20,7 +20,7 @@ from several import PATIENCE, apart, run_command
 from conftest import Call, draw_photos
 from selftaught.embedder import Embedder
 from selftaught.index import changes, collection, open_index
-from selftaught.index.table import Table, open_table
+from selftaught.index.table import ImageTable, open_table
 
 pytest.importorskip("lancedb")
 
@@ -30,16 +30,16 @@ def index_and_die(command: tuple[Any, ...], log: Path) -> None:
     patch = pytest.MonkeyPatch()
     patch.setattr(changes, "SAVE_INTERVAL", 0.0)
     patch.setattr("selftaught.encoding.BATCH_SIZE", 3)
-    put, batches = Table.put, 0
+    put, batches = ImageTable.put, 0
 
-    def put_or_die(table: Table, *batch: Any) -> None:
+    def put_or_die(table: ImageTable, *batch: Any) -> None:
         nonlocal batches
         put(table, *batch)
         batches += 1
         if batches == 3:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    patch.setattr(Table, "put", put_or_die)
+    patch.setattr(ImageTable, "put", put_or_die)
     run_command(log, *command)
 
 
@@ -82,14 +82,14 @@ def test_an_index_killed_and_interrupted_loses_nothing_and_ends_with_the_same_ro
     kept = rows_of(stopped)
     assert 6 <= len(kept["path"]) < 24
 
-    put = Table.put
+    put = ImageTable.put
 
-    def interrupted(self: Table, *batch: Any) -> None:
+    def interrupted(self: ImageTable, *batch: Any) -> None:
         put(self, *batch)
         signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Table, "put", interrupted)
+        patch.setattr(ImageTable, "put", interrupted)
         patch.setattr("selftaught.encoding.BATCH_SIZE", 3)
         patch.setattr("selftaught.index.changes.SAVE_INTERVAL", 0.0)
         code, _, log = call(*command)

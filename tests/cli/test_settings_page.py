@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from selftaught.cli.settings_page import make_page
-from selftaught.learners import METHODS, setting_descriptions
+from selftaught.cli.settings_page import make_page, setting_descriptions
+from selftaught.learners import METHODS
 from selftaught.recipes import setting_kinds
 from selftaught.training import SIGNALS
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image, ImageFilter
 
 from selftaught.data import find_images, open_images
-from selftaught.data.copies import ALTERATIONS, examine, find_same_bytes, find_same_files, fingerprint
+from selftaught.data.copies import ALTERATIONS, examine, find_same_bytes, find_same_files, hash_picture
 
 
 def photo(seed: int = 0, size: tuple[int, int] = (64, 48)) -> Image.Image:
@@ -79,7 +79,7 @@ def test_alterations_change_a_picture_of_any_size() -> None:
 def test_a_fingerprint_stays_where_a_picture_stays_the_same(tmp_path: Path) -> None:
     def prints(image: Image.Image) -> np.ndarray:
         image.save(tmp_path / "p.png")
-        return fingerprint(str(tmp_path / "p.png"))
+        return hash_picture(str(tmp_path / "p.png"))
 
     original = photo(0, (160, 120))
     for way in ("resized", "recompressed", "watermarked"):

@@ -259,7 +259,7 @@ def test_a_message_of_the_database_does_not_name_its_source(index: Index) -> Non
             raise RuntimeError(f"LanceError(IO): buffer underflow, {'/home/x' * 30}/lance/src/dataset.rs:19:9")
 
     with pytest.raises(SelftaughtError, match=r"cannot be used: LanceError\(IO\): buffer underflow$"):
-        len(table.Table(index.folder, Broken(), index.table.about))
+        len(table.ImageTable(index.folder, Broken(), index.table.about))
 
 
 def test_what_the_system_says_is_taken_out_of_a_message_of_the_database(index: Index) -> None:
@@ -270,7 +270,7 @@ def test_what_the_system_says_is_taken_out_of_a_message_of_the_database(index: I
             )
 
     with pytest.raises(SelftaughtError, match=r"cannot be used: No space left on device$"):
-        len(table.Table(index.folder, Full(), index.table.about))
+        len(table.ImageTable(index.folder, Full(), index.table.about))
 
 
 def test_a_panic_of_the_database_is_one_sentence(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,11 @@ import pytest
 from selftaught import Embedder
 from selftaught.errors import SelftaughtError, UsageError
 from selftaught.index import Index, add_images, make_index, qdrant, remove_images
-from selftaught.index.qdrant import Target, parse_target, push_index
+from selftaught.index.qdrant import Destination, parse_target, push_index
 
 pytest.importorskip("lancedb")
 client_of = pytest.importorskip("qdrant_client")
-TARGET = Target("http://localhost:6333", "photos")
+TARGET = Destination("http://localhost:6333", "photos")
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     client = client_of.QdrantClient(":memory:")
     with monkeypatch.context() as patch:
         patch.setattr(client, "close", lambda: None)
-        patch.setattr(qdrant, "connect", lambda _: client)
+        patch.setattr(qdrant, "open_client", lambda _: client)
         yield client
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from selftaught.learners.kmeans import _filled, kmeans
+from selftaught.learners.kmeans import _filled, run_kmeans
 from selftaught.retrieval import nearest
 
 
@@ -26,7 +26,7 @@ def test_inertia_is_within_three_percent_of_scikit_learns(spread: float, k: int)
     sklearn = pytest.importorskip("sklearn.cluster")
     points = blobs(12, 40, spread)
     theirs = [sklearn.KMeans(k, n_init=1, random_state=seed).fit(points.numpy()).inertia_ for seed in range(5)]
-    ours = [inertia(points, *kmeans(points, k, seeded(seed))) for seed in range(5)]
+    ours = [inertia(points, *run_kmeans(points, k, seeded(seed))) for seed in range(5)]
     assert sum(ours) < 1.03 * sum(theirs)
     assert max(ours) < 1.05 * max(theirs)
 
@@ -34,14 +34,14 @@ def test_inertia_is_within_three_percent_of_scikit_learns(spread: float, k: int)
 def test_clear_groups_are_found_whatever_the_seed() -> None:
     points = blobs(12, 40, spread=0.1)
     for seed in range(5):
-        _, clusters = kmeans(points, 12, seeded(seed))
+        _, clusters = run_kmeans(points, 12, seeded(seed))
         assert (clusters.view(12, 40) == clusters.view(12, 40)[:, :1]).all()
         assert len(clusters.unique()) == 12
 
 
 def test_centers_are_the_means_of_their_points_and_each_point_is_at_its_nearest_center() -> None:
     points = blobs(6, 30, spread=4.0)
-    centers, clusters = kmeans(points, 6, seeded(), iterations=100)
+    centers, clusters = run_kmeans(points, 6, seeded(), iterations=100)
     for c in range(6):
         torch.testing.assert_close(centers[c], points[clusters == c].mean(0))
     assert torch.equal(torch.cdist(points, centers).argmin(1), clusters)
@@ -49,9 +49,9 @@ def test_centers_are_the_means_of_their_points_and_each_point_is_at_its_nearest_
 
 def test_no_cluster_is_empty_not_even_among_copies_of_few_points() -> None:
     points = torch.tensor([[0.0, 0.0], [5.0, 5.0]]).repeat(10, 1)
-    _, clusters = kmeans(points, 7, seeded())
+    _, clusters = run_kmeans(points, 7, seeded())
     assert clusters.bincount(minlength=7).min() >= 1
-    _, clusters = kmeans(blobs(3, 4), 12, seeded())
+    _, clusters = run_kmeans(blobs(3, 4), 12, seeded())
     assert sorted(clusters.tolist()) == list(range(12)), "as many clusters as points: each its own"
 
 
@@ -64,9 +64,9 @@ def test_an_empty_cluster_takes_the_farthest_point_of_the_largest() -> None:
 def test_the_generator_alone_decides() -> None:
     points = blobs(5, 20, spread=8.0)
     torch.manual_seed(1)
-    first = kmeans(points, 9, seeded(4))
+    first = run_kmeans(points, 9, seeded(4))
     torch.manual_seed(2)
-    second = kmeans(points, 9, seeded(4))
+    second = run_kmeans(points, 9, seeded(4))
     assert torch.equal(first[0], second[0])
     assert torch.equal(first[1], second[1])
 
@@ -79,23 +79,23 @@ def test_stops_when_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
         return nearest(*args)
 
     monkeypatch.setattr("selftaught.learners.kmeans.nearest", counted)
-    kmeans(blobs(4, 10, spread=0.1), 4, seeded(), iterations=50)
+    run_kmeans(blobs(4, 10, spread=0.1), 4, seeded(), iterations=50)
     assert len(calls) == 2
 
 
 def test_points_far_from_the_origin_are_told_apart() -> None:
     points = blobs(4, 20, spread=0.1) + 1000
-    _, clusters = kmeans(points, 4, seeded())
+    _, clusters = run_kmeans(points, 4, seeded())
     assert (clusters.view(4, 20) == clusters.view(4, 20)[:, :1]).all()
 
 
 def test_more_clusters_than_points_are_refused() -> None:
     with pytest.raises(ValueError, match="k = 5 clusters were asked for, but there are 4 points"):
-        kmeans(torch.zeros(4, 2), 5, seeded())
+        run_kmeans(torch.zeros(4, 2), 5, seeded())
 
 
 def test_given_centers_are_where_it_begins() -> None:
     points, first = blobs(4, 20), torch.arange(4) * 20
     for order in ([0, 1, 2, 3], [3, 1, 0, 2]):
-        _, clusters = kmeans(points, 4, seeded(), start=points[first[order]])
+        _, clusters = run_kmeans(points, 4, seeded(), start=points[first[order]])
         assert clusters[first[order]].tolist() == [0, 1, 2, 3]

@@ -30,7 +30,7 @@ def test_backbones_of_every_kind_come_back_with_their_preprocessing(tmp_path: Pa
     built = build_backbone(name, "none")
     inputs = replace(built.preprocessing, mean=(1, 2, 3), use_size=2 * built.preprocessing.size)
     network = EmbeddingNetwork(Encoder(built.module, inputs), {"f": linear_head(8, 4)})
-    about = describe(backbone=name, own_backbone=False, preprocessing=inputs, dim=4, settings={"recipe": "best"})
+    about = describe(network, backbone=name, own_backbone=False, dim=4, head="linear", settings={"recipe": "best"})
     write_model(tmp_path, network, about)
     again = build_backbone("auto", str(tmp_path))
     assert again.preprocessing == replace(inputs, use_size=inputs.size)
@@ -44,11 +44,7 @@ def test_a_folder_to_share_gives_its_backbone_though_its_names_are_those_of_timm
         {"f": linear_head(512, 4)},
     )
     about = describe(
-        backbone="resnet10t",
-        own_backbone=False,
-        preprocessing=network.encoder.preprocessing,
-        dim=4,
-        settings={"recipe": "best"},
+        network, backbone="resnet10t", own_backbone=False, dim=4, head="linear", settings={"recipe": "best"}
     )
     Embedder(network, about).save(tmp_path / "shared")
     again = build_backbone("auto", str(tmp_path / "shared"))

@@ -34,8 +34,8 @@ def make(
     encoder = Encoder(build_backbone(name, "none").module, SMALLEST, pooling=pooling)
     dim = encoder.features if head == "none" else 12
     network = EmbeddingNetwork(encoder, {"f": HEADS[head](encoder.features, dim)}, normalize=metric == "cosine")
-    about: dict[str, Any] = {"head": head, "pooling": pooling, "metric": metric, "settings": {"recipe": "official"}}
-    return Embedder(network, describe(backbone=name, own_backbone=False, preprocessing=SMALLEST, dim=dim, **about))
+    about = describe(network, backbone=name, own_backbone=False, dim=dim, head=head, settings={"recipe": "official"})
+    return Embedder(network, about)
 
 
 MODELS = [("linear", "avg+max", "euclidean"), ("linear", "avg", "cosine"), ("none", "avg", "cosine")]

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from conftest import TINY, Call, draw_photos, note_calls
-from selftaught import Embedder, allocator, train
+from selftaught import Embedder, train
 from selftaught.data import ImageFolder, View, find_images
 from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError
 from selftaught.learners import STML
@@ -479,7 +480,7 @@ def test_training_from_python_leaves_the_allocator_of_the_process_alone(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called: list[object] = []
-    monkeypatch.setattr(allocator, "ctypes", SimpleNamespace(CDLL=called.append))
+    monkeypatch.setattr(import_module("selftaught.cli.main"), "ctypes", SimpleNamespace(CDLL=called.append))
     train(photos, out=tmp_path / "run", epochs=0, quiet=True, **TINY)
     assert called == []
 

@@ -7,7 +7,7 @@ from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import open_images
 from selftaught.errors import UsageError, printable
-from selftaught.export import check_target, export
+from selftaught.export import check_format, export
 from selftaught.files import check_output
 
 
@@ -19,7 +19,7 @@ def export_model(
         if path is not None:
             if path.suffix != ending:
                 raise UsageError(f"{option} {printable(path)} must end in {ending}")
-            check_target(path)
+            check_format(path)
             check_output(path)
             paths.append(path)
     if not paths:

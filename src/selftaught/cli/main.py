@@ -1,5 +1,6 @@
 """Errors become one line and an exit code: 0 done, 1 failed, 2 misuse, 130 interrupted."""
 
+import ctypes
 import io
 import os
 import re
@@ -7,13 +8,13 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
 import typer
 
-from selftaught.allocator import reuse_memory
 from selftaught.cli import interrupts
 from selftaught.cli.commands import app
 from selftaught.errors import EndedElsewhere, SelftaughtError, UsageError, is_out_of_memory
@@ -22,6 +23,8 @@ from selftaught.launched import launched
 # Typer's usage errors; versions keep their base class in different places.
 MISUSE: type[Exception] = typer.BadParameter.__mro__[1]
 DEBUG = "SELFTAUGHT_DEBUG"
+TRIM_THRESHOLD, TOP_PAD, MMAP_MAX = -1, -2, -4
+"""Parameters of glibc's mallopt."""
 
 
 def main() -> NoReturn:
@@ -67,7 +70,7 @@ def main() -> NoReturn:
 
 def _settle() -> None:
     """Prepare the process for a command, independent of where it was started."""
-    reuse_memory()
+    _reuse_memory()
     os.environ["MPLBACKEND"] = "Agg"  # a notebook's backend would need its packages
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # it was closed by whoever started the command
@@ -75,6 +78,21 @@ def _settle() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # for names that the terminal cannot print
+
+
+def _reuse_memory() -> None:
+    """Tell glibc's allocator to keep freed memory; other allocators are left as they are.
+
+    By default it gets the memory of every large tensor from the system and gives it back after use. The system then
+    clears the memory page by page each time, which takes as long as a CPU takes to compute with it.
+    """
+    if sys.platform != "linux":
+        return
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(MMAP_MAX, 0)
+        mallopt(TRIM_THRESHOLD, 2**31 - 1)
+        mallopt(TOP_PAD, 2**26)
 
 
 def _unexpected(error: Exception) -> str:

@@ -1,12 +1,18 @@
 """docs/settings.md: every setting and every signal. ``python -m selftaught.cli.settings_page > docs/settings.md``."""
 
+import ast
+import inspect
 import re
+import textwrap
+import typing
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import fields
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal
 
-from selftaught.learners import METHODS, describe_values, setting_descriptions
-from selftaught.recipes import RECIPES, Settings, setting_kinds
+from selftaught.learners import METHODS
+from selftaught.recipes import KIND_NAMES, RECIPES, Settings, Within, bare_kind, kind_options, setting_kinds
 from selftaught.training import SIGNALS
 
 HEAD = """# Settings and signals
@@ -54,6 +60,53 @@ def _settings_table(kind: type[Settings], kinds: Mapping[str, Any]) -> str:
     defaults = {field.name: field.default for field in fields(kind)}
     rows = [(f"`{name}`", describe_values(type_), _value(defaults[name]), words[name]) for name, type_ in kinds.items()]
     return _table(("name", "values", "default", "what it is"), rows)
+
+
+def setting_descriptions(kind: type[Settings]) -> dict[str, str]:
+    """The descriptions of a method's settings, except those without a docstring or without source code."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if issubclass(base, Settings):
+            with suppress(OSError, TypeError, SyntaxError):
+                found |= _docstrings(textwrap.dedent(inspect.getsource(base)))
+    return found
+
+
+def describe_values(kind: Any) -> str:
+    """The values that a setting of a kind may have, in words.
+
+    Example:
+        >>> from typing import Annotated
+        >>> describe_values(Annotated[int | None, Within(1, 9)])
+        'auto, or a whole number from 1 to 9'
+    """
+    bare, words = bare_kind(kind), []
+    if type(None) in typing.get_args(bare):
+        words.append("auto")
+    limits = next((limits for limits in getattr(kind, "__metadata__", ()) if isinstance(limits, Within)), None)
+    for option in kind_options(bare):
+        if typing.get_origin(option) is Literal:
+            words.append(", ".join(map(str, typing.get_args(option))))
+        elif typing.get_origin(option) is tuple:
+            words.append("two numbers, such as 0.16,1")
+        else:
+            words.append(KIND_NAMES[option] + (f" {_range(limits)}" if limits else ""))
+    return ", or ".join(words)
+
+
+def _range(limits: Within) -> str:
+    low = f"above {limits.low:g}" if limits.open else f"from {limits.low:g}"
+    return low if limits.high >= Within(0).high else f"{low} to {limits.high:g}"
+
+
+def _docstrings(source: str) -> dict[str, str]:
+    body = typing.cast(ast.ClassDef, ast.parse(source).body[0]).body
+    found = {}
+    for field, text in pairwise(body):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                found[name] = " ".join(words.split())
+    return found
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

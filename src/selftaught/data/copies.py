@@ -86,7 +86,7 @@ def examine(path: str) -> Picture:
     return Picture(image.width, image.height, stamp(path)[0], float(edges.var()), digest)
 
 
-def fingerprint(path: str) -> np.ndarray:
+def hash_picture(path: str) -> np.ndarray:
     """64 numbers, +1 or -1, that hardly change when a picture is made smaller, compressed or marked.
 
     A perceptual hash: whether each of the 8×8 lowest frequencies of the small gray picture is above their median.

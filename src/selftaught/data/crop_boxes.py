@@ -50,16 +50,6 @@ def random_boxes(
     return boxes, u[:, :, 0] < 0.5
 
 
-def whole_boxes(sizes: np.ndarray) -> np.ndarray:
-    """One box around each image, n×1×4.
-
-    Example:
-        >>> whole_boxes(np.array([[100, 60]])).tolist()
-        [[[0, 0, 100, 60]]]
-    """
-    return np.concatenate([np.zeros_like(sizes), sizes], 1)[:, None]
-
-
 def scale_boxes(boxes: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
     """Boxes (n×views×4) scaled to the same images at another size, at least one pixel wide and high.
 

@@ -43,7 +43,7 @@ class Loader(Generic[T]):
         with _no_advice():
             self._loader: DataLoader[Any] = DataLoader(
                 dataset,
-                batch_sampler=_Forward(self),
+                batch_sampler=self,
                 num_workers=workers,
                 persistent_workers=workers > 0,
                 pin_memory=pin_memory,
@@ -51,6 +51,10 @@ class Loader(Generic[T]):
                 worker_init_fn=_begin_worker,
                 generator=torch.Generator(),  # otherwise each pass draws from the global random state
             )
+
+    def __iter__(self) -> Iterator[list[ViewRequest]]:
+        """The requests of the current pass, as the batch sampler of torch's loader."""
+        return iter(self._requests)
 
     def read(self, requests: Iterable[list[ViewRequest]]) -> Iterator[T]:
         """The answers in order.
@@ -125,16 +129,6 @@ def prefetch(items: Iterator[T]) -> Generator[T]:
         finally:
             for future in waiting:
                 future.cancel()
-
-
-class _Forward:
-    """A batch sampler that passes on the requests of the current pass."""
-
-    def __init__(self, loader: Loader[Any]) -> None:
-        self.loader = loader
-
-    def __iter__(self) -> Iterator[list[ViewRequest]]:
-        return iter(self.loader._requests)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from selftaught.data.folder import ImageFolder
 from selftaught.data.images import EXTENSIONS
 from selftaught.data.labels import Level, folder_labels, usual_level
-from selftaught.data.tar import members
+from selftaught.data.tar import list_members
 from selftaught.data.tar_index import TarIndex
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import plain_path
@@ -86,7 +86,7 @@ class _Shard(NamedTuple):
 
 
 def _read_shard(archive: str) -> _Shard:
-    places = members(archive)
+    places = list_members(archive)
     shown = [name for name in places if not name.startswith(".") and "/." not in name]
     names = [name for name in shown if os.path.splitext(name)[1].lower() in EXTENSIONS]  # noqa: PTH122
     return _Shard(

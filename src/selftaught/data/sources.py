@@ -5,7 +5,6 @@ A folder, or ``NAME:ROOT`` or ``NAME:ROOT:SPLIT`` of a benchmark, or tar shards 
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from selftaught.data.benchmarks import BENCHMARKS, SPLITS, benchmark_of, read_benchmark
@@ -17,15 +16,6 @@ from selftaught.files import plain_path
 
 WORD = re.compile(r"[A-Za-z][\w-]+")
 """The form of a benchmark's name; a drive letter does not match it."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """A source in its parts; without ``name`` it is a plain folder or tar shards."""
-
-    name: str | None
-    root: str
-    split: str | None
 
 
 def open_images(
@@ -47,17 +37,18 @@ def open_images(
     ``labels``: a CSV file with the columns path and label that has the label of every image.
     ``allow_skipped``: report a subfolder that cannot be read as an unreadable image, as in :func:`find_images`.
     """
-    parts = parse(source)
+    name, root, named = parse(source)
     chosen = check_level(level)
     if chosen is not None and labels is not None:
         raise UsageError("give the level of the class folders or a file of labels, not both")
-    if parts.name is None:
-        shards, root = are_shards(parts.root), parts.root
-        images = find_in_shards(root, chosen) if shards else find_images(root, chosen, allow_skipped=allow_skipped)
-    else:
+    if name is not None:
         if chosen is not None:
-            raise UsageError(f"{parts.name}: has labels of its own; a level is for folders: give the folder alone")
-        images = read_benchmark(parts.name, parts.root, parts.split or (None if split == "train" else split))
+            raise UsageError(f"{name}: has labels of its own; a level is for folders: give the folder alone")
+        images = read_benchmark(name, root, named or (None if split == "train" else split))
+    elif are_shards(root):
+        images = find_in_shards(root, chosen)
+    else:
+        images = find_images(root, chosen, allow_skipped=allow_skipped)
     return images if labels is None else images.labeled_by(labels)
 
 
@@ -67,16 +58,19 @@ def absolute(source: str | os.PathLike[str]) -> str:
     >>> absolute("cub:/data/birds:test")
     'cub:/data/birds:test'
     """
-    parts = parse(source)
-    if parts.name is None and not Path(parts.root).exists() and are_shards(parts.root):
+    name, root, split = parse(source)
+    if name is None and not Path(root).exists() and are_shards(root):
         # Braces may hold slashes and dots that must not be resolved.
-        started = all(os.path.isabs(name) for name in expand(parts.root))  # noqa: PTH117
-        return parts.root if started else os.path.join(Path.cwd(), parts.root)  # noqa: PTH118
-    return ":".join(part for part in (parts.name, str(plain_path(parts.root)), parts.split) if part is not None)
+        started = all(os.path.isabs(archive) for archive in expand(root))  # noqa: PTH117
+        return root if started else os.path.join(Path.cwd(), root)  # noqa: PTH118
+    return ":".join(part for part in (name, str(plain_path(root)), split) if part is not None)
 
 
-def parse(source: str | os.PathLike[str]) -> Source:
-    """The parts of a source; looks at the disk only to tell colons in paths from those between the parts."""
+def parse(source: str | os.PathLike[str]) -> tuple[str | None, str, str | None]:
+    """The name of a benchmark, its root and its split; of a plain folder or tar shards, only the root.
+
+    It looks at the disk only to tell colons in paths from those between the parts.
+    """
     text = os.fspath(source)
     if not text:
         raise UsageError("the folder of images is an empty text (an unset variable?): name a folder")
@@ -84,16 +78,16 @@ def parse(source: str | os.PathLike[str]) -> Source:
         text = os.path.expanduser(text)  # noqa: PTH111, a shell does not do it between quotes
     name, colon, rest = text.partition(":")
     if not colon or not WORD.fullmatch(name) or Path(text).exists():
-        return Source(None, text, None)
+        return None, text, None
     benchmark_of(name)
     rest = os.path.expanduser(rest)  # noqa: PTH111, a shell does not do it after a colon
     if not rest:
         raise UsageError(f"{name}: needs the folder of {BENCHMARKS[name].title} after the colon")
     root, colon, split = rest.rpartition(":")
     if not colon or not root or Path(rest).is_dir():
-        return Source(name, rest, None)
+        return name, rest, None
     if split in SPLITS:
-        return Source(name, root, split)
+        return name, root, split
     if Path(root).is_dir():
         raise unknown("split", split, SPLITS)
-    return Source(name, rest, None)
+    return name, rest, None

@@ -20,7 +20,7 @@ COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 """The first bytes of gzip, bzip2, xz and zstandard files."""
 
 
-def members(archive: str) -> dict[str, tuple[int, int]]:
+def list_members(archive: str) -> dict[str, tuple[int, int]]:
     """The files of a tar archive by name, as (offset, size) of their bytes; of two with one name, the later one counts.
 
     Only headers are read, so that the time depends on the number of files and not on their size.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
 
-from selftaught.data.tar import members
+from selftaught.data.tar import list_members
 
 
 class Member(str):
@@ -96,4 +96,4 @@ def find_member(path: str) -> Member | None:
 
 @lru_cache(maxsize=4)
 def _listing(archive: str, _size: int, _changed: int) -> dict[str, tuple[int, int]]:
-    return members(archive)
+    return list_members(archive)

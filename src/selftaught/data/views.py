@@ -8,7 +8,7 @@ from PIL import Image
 from torch import Tensor
 
 from selftaught.data.center_view import cut_center
-from selftaught.data.crop_boxes import Shape, random_boxes, whole_boxes
+from selftaught.data.crop_boxes import Shape, random_boxes
 from selftaught.data.device_crops import resize_crop
 from selftaught.data.requests import View
 
@@ -54,7 +54,8 @@ class Views:
         if view == "random":
             return *random_boxes(sizes, seeds, self.crop_scale, shape=self.crop_shape), self.size
         size = self.use_size if view == "center" else self.squash
-        return whole_boxes(sizes), np.zeros((len(sizes), 1), bool), size
+        whole = np.concatenate([np.zeros_like(sizes), sizes], 1)[:, None]
+        return whole, np.zeros((len(sizes), 1), bool), size
 
 
 def _pixels(image: Image.Image) -> Tensor:

@@ -15,7 +15,7 @@ from selftaught.data import ImageFolder, Member, open_image
 from selftaught.embedder import Embedder
 from selftaught.errors import ImageError, SelftaughtError, UsageError, printable
 from selftaught.files import plain_path
-from selftaught.index import Index, as_path, locate, to_jpeg
+from selftaught.index import Index, as_path, locate_image, to_jpeg
 
 PHOTO_SIDE = 1600
 """Long side of the largest picture that is sent."""
@@ -108,7 +108,7 @@ def exhibit_index(index: Index, moved: Path | None = None) -> Exhibit:
     """The images of an index, with its thumbnails."""
     rows = index.table.column("path", "root", "vector")
     pairs = list(zip(*(map(as_path, rows[name].to_pylist()) for name in ("path", "root")), strict=True))
-    paths = tuple(str(locate(path, root, moved)) for path, root in pairs)
+    paths = tuple(str(locate_image(path, root, moved)) for path, root in pairs)
     several = len({root for _, root in pairs}) > 1
     names = tuple(os.path.relpath(path, os.path.dirname(root) if several else root) for path, root in pairs)  # noqa: PTH120
 

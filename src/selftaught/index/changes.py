@@ -18,7 +18,7 @@ from selftaught.errors import UsageError, counted, printable
 from selftaught.files import lock_folder, plain_path
 from selftaught.index.collection import Index
 from selftaught.index.scale import write_scale
-from selftaught.index.table import Row, Table, as_path, is_below, spaced
+from selftaught.index.table import ImageRow, ImageTable, as_path, is_below, spaced
 from selftaught.index.thumbnails import thumbnail
 
 SAVE_INTERVAL = 5.0
@@ -70,7 +70,7 @@ def sync_images(
         return _finish(index.table, total, reporter)
 
 
-def remove_images(table: Table, paths: Iterable[str | os.PathLike[str]], *, quiet: bool = False) -> Change:
+def remove_images(table: ImageTable, paths: Iterable[str | os.PathLike[str]], *, quiet: bool = False) -> Change:
     """Take images, and all images below folders, out of an index; their files stay, and no model is needed."""
     asked = [str(plain_path(path)) for path in paths]
     with lock_folder(table.folder):
@@ -134,7 +134,7 @@ class _Writer:
 
     def save(self) -> None:
         if self._rows:
-            rows = [Row(path, root, *state, small.result()) for path, root, state, small in self._rows]
+            rows = [ImageRow(path, root, *state, small.result()) for path, root, state, small in self._rows]
             self._table.put(rows, torch.cat(self._vectors))
         self._rows, self._vectors = [], []
         self._saved = time.monotonic()
@@ -143,7 +143,7 @@ class _Writer:
         self._pool.shutdown(cancel_futures=True)
 
 
-def _finish(table: Table, change: Change, reporter: Reporter) -> Change:
+def _finish(table: ImageTable, change: Change, reporter: Reporter) -> Change:
     """Tidy a changed index, write its scale of distances, and print the recall of an approximate search."""
     if change.written or change.removed:
         built = table.tidy()
@@ -154,7 +154,7 @@ def _finish(table: Table, change: Change, reporter: Reporter) -> Change:
     return change
 
 
-def measure_recall(table: Table) -> float:
+def measure_recall(table: ImageTable) -> float:
     """The fraction of the true 10 nearest that the approximate search finds, over evenly spaced images."""
     _, vectors = table.take_vectors(spaced(len(table), RECALL_SAMPLE))
     exact, found = (table.nearest(vectors, RECALL_AT, exact=exact) for exact in (True, False))

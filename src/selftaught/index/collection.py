@@ -12,7 +12,7 @@ from selftaught.encoding import ImageLike
 from selftaught.errors import SelftaughtError, UsageError, counted, printable
 from selftaught.files import lock_folder, new_folder
 from selftaught.index.scale import Scale, scale_of_table
-from selftaught.index.table import About, Table, as_path, create_table, is_index, open_table
+from selftaught.index.table import About, ImageTable, as_path, create_table, is_index, open_table
 from selftaught.model_files import DESCRIPTION, write_model
 
 MODEL = "model"
@@ -33,7 +33,7 @@ class Index:
     The next search sees what other processes have written into the index.
     """
 
-    def __init__(self, table: Table, embedder: Embedder) -> None:
+    def __init__(self, table: ImageTable, embedder: Embedder) -> None:
         self.table, self.embedder = table, embedder
         self._scale: tuple[int, Scale] | None = None
 
@@ -76,7 +76,7 @@ class Index:
             self.table.refresh()
             found = self.table.nearest(vectors, k, exact=exact)
         scale = self.scale()
-        return [[Hit(locate(p, r, root), d, scale.closer_than(d)) for p, r, d in near] for near in found]
+        return [[Hit(locate_image(p, r, root), d, scale.closer_than(d)) for p, r, d in near] for near in found]
 
     def thumbnails(self, paths: Sequence[Path]) -> dict[Path, bytes]:
         """Small JPEGs of images that were found, as far as the index has them."""
@@ -131,7 +131,7 @@ def make_index(folder: str | os.PathLike[str], embedder: Embedder) -> Index:
     return Index(table, embedder)
 
 
-def locate(path: str, root: str, moved: Path | None = None) -> Path:
+def locate_image(path: str, root: str, moved: Path | None = None) -> Path:
     """The place of an image: its path, or the same place in ``moved``, the new folder of the photos."""
     if moved is None:
         return Path(path)

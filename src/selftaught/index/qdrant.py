@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from selftaught.errors import SelftaughtError, UsageError, one_line, printable
-from selftaught.index.table import Table
+from selftaught.index.table import ImageTable
 
 KEY = "QDRANT_API_KEY"
 SCHEMES = {"qdrant": "http", "qdrants": "https"}
@@ -16,19 +16,19 @@ BATCH = 256
 
 
 @dataclass(frozen=True)
-class Target:
+class Destination:
     """The server and the name of a collection."""
 
     url: str
     collection: str
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> Destination:
     """The parts of ``qdrant://HOST:PORT/COLLECTION``; ``qdrants://`` is encrypted.
 
     Example:
         >>> parse_target("qdrant://localhost/photos")
-        Target(url='http://localhost:6333', collection='photos')
+        Destination(url='http://localhost:6333', collection='photos')
     """
     try:
         parts = urlsplit(text)
@@ -37,15 +37,15 @@ def parse_target(text: str) -> Target:
         host = None
     if host is None or parts.scheme not in SCHEMES or not name or "/" in name:
         raise UsageError(f"{printable(text)} is no address of a collection: give qdrant://HOST:6333/COLLECTION")
-    return Target(f"{SCHEMES[parts.scheme]}://{f'[{host}]' if ':' in host else host}:{port}", name)
+    return Destination(f"{SCHEMES[parts.scheme]}://{f'[{host}]' if ':' in host else host}:{port}", name)
 
 
-def push_index(table: Table, target: Target, advance: Callable[[int], None] = lambda _: None) -> int:
+def push_index(table: ImageTable, target: Destination, advance: Callable[[int], None] = lambda _: None) -> int:
     """Make a collection hold exactly what the index holds; returns the number of images.
 
     Each point has the image's path, its folder and the model's identity; a key is taken from QDRANT_API_KEY.
     """
-    client = connect(target.url)
+    client = open_client(target.url)
     try:
         return _push(client, table, target.collection, advance)
     except SelftaughtError:
@@ -57,7 +57,7 @@ def push_index(table: Table, target: Target, advance: Callable[[int], None] = la
         client.close()
 
 
-def connect(url: str) -> Any:
+def open_client(url: str) -> Any:
     try:
         from qdrant_client import QdrantClient
     except ImportError:
@@ -65,7 +65,7 @@ def connect(url: str) -> Any:
     return QdrantClient(url=url, api_key=os.environ.get(KEY), timeout=60, check_compatibility=False)
 
 
-def _push(client: Any, table: Table, collection: str, advance: Callable[[int], None]) -> int:
+def _push(client: Any, table: ImageTable, collection: str, advance: Callable[[int], None]) -> int:
     from qdrant_client import models
 
     about = table.about

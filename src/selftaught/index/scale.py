@@ -1,6 +1,5 @@
 """A scale for distances: how a distance ranks among those between the neighbors of a collection."""
 
-import json
 from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from selftaught.files import read_json, write_atomically
-from selftaught.index.table import Table, spaced
+from selftaught.files import read_json, write_json
+from selftaught.index.table import ImageTable, spaced
 from selftaught.retrieval import nearest
 
 FILE = "neighbors.json"
@@ -47,7 +46,7 @@ def scale_of(vectors: Tensor) -> Scale:
     return _scale(distances.flatten().tolist())
 
 
-def scale_of_table(table: Table) -> Scale:
+def scale_of_table(table: ImageTable) -> Scale:
     """The scale that was written with a table, or else a new one."""
     notes = read_json(table.folder / FILE) or {}
     with suppress(ValueError, KeyError, TypeError):
@@ -59,10 +58,10 @@ def scale_of_table(table: Table) -> Scale:
     return _scale([distance for row in near for distance in row])
 
 
-def write_scale(table: Table) -> None:
+def write_scale(table: ImageTable) -> None:
     """Write the scale beside a table that has changed."""
     notes = {"version": table.version, "distances": list(scale_of_table(table).distances)}
-    write_atomically(table.folder / FILE, json.dumps(notes) + "\n")
+    write_json(table.folder / FILE, notes, indent=None)
 
 
 def _scale(distances: Sequence[float]) -> Scale:

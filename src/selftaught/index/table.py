@@ -45,7 +45,7 @@ class About:
 
 
 @dataclass(frozen=True)
-class Row:
+class ImageRow:
     """One image: its absolute path, its source folder, size and time of change of the file, and a small JPEG."""
 
     path: str
@@ -55,7 +55,7 @@ class Row:
     thumbnail: bytes
 
 
-class Table:
+class ImageTable:
     """The rows of an index. A change is written completely or not at all, even if the process is killed."""
 
     def __init__(self, folder: Path, table: Any, about: About) -> None:
@@ -75,10 +75,10 @@ class Table:
         with _in_words(self.folder):
             self._table.checkout_latest()
 
-    def put(self, rows: Sequence[Row], vectors: Tensor) -> None:
+    def put(self, rows: Sequence[ImageRow], vectors: Tensor) -> None:
         """Write rows, each instead of one with the same path."""
         values = pa.array(np.ascontiguousarray(vectors.numpy(), dtype=np.float32).reshape(-1))
-        columns: dict[str, Any] = {name: [getattr(row, name) for row in rows] for name in Row.__annotations__}
+        columns: dict[str, Any] = {name: [getattr(row, name) for row in rows] for name in ImageRow.__annotations__}
         columns |= {name: list(map(as_text, columns[name])) for name in ("path", "root")}
         columns["vector"] = pa.FixedSizeListArray.from_arrays(values, self.about.dim)
         content = pa.table(columns, schema=_schema(self.about))
@@ -160,14 +160,14 @@ def is_index(folder: str | os.PathLike[str]) -> bool:
     return Path(folder, f"{NAME}.lance", "_versions").is_dir()
 
 
-def create_table(folder: Path, about: About) -> Table:
+def create_table(folder: Path, about: About) -> ImageTable:
     """An empty table, where there is none."""
     with _in_words(folder):
         shutil.rmtree(folder / f"{NAME}.lance", ignore_errors=True)  # of a process that was killed
-        return Table(folder, _connect(folder).create_table(NAME, schema=_schema(about)), about)
+        return ImageTable(folder, _connect(folder).create_table(NAME, schema=_schema(about)), about)
 
 
-def open_table(place: str | os.PathLike[str]) -> Table:
+def open_table(place: str | os.PathLike[str]) -> ImageTable:
     """The vectors, paths and thumbnails of an index, without its model."""
     folder = Path(place)
     if not is_index(folder):
@@ -183,7 +183,7 @@ def open_table(place: str | os.PathLike[str]) -> Table:
         raise SelftaughtError(f"{printable(folder)} is damaged: it does not say which model it is of") from None
     if about.format != FORMAT:
         raise SelftaughtError(f"{printable(folder)} was written by another version of selftaught: make it again")
-    return Table(folder, table, about)
+    return ImageTable(folder, table, about)
 
 
 def as_text(path: str) -> str:

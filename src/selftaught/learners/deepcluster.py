@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selftaught.learners.kmeans import ClusterSettings, kmeans
+from selftaught.learners.kmeans import ClusterSettings, run_kmeans
 from selftaught.learners.learner import Learner
 from selftaught.method import draw
 from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
@@ -47,7 +47,7 @@ class DeepCluster(Learner):
         self.labels = nn.Buffer(torch.zeros(images, dtype=torch.long))
 
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
-        _, clusters = kmeans(embeddings, self.clusters, generator)
+        _, clusters = run_kmeans(embeddings, self.clusters, generator)
         self.labels.copy_(clusters)
         nn.init.normal_(self.classifier.weight, 0, 0.01)
         return uniform_batches(clusters.cpu(), self.batch_size, generator)

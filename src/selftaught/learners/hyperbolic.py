@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selftaught.learners.kmeans import ClusterSettings, kmeans
+from selftaught.learners.kmeans import ClusterSettings, run_kmeans
 from selftaught.learners.learner import Learner
 from selftaught.method import class_batches, in_full_precision
 from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
@@ -64,7 +64,7 @@ def nested_clusters(embeddings: Tensor, count: int, generator: torch.Generator) 
 
     points, own = embeddings, torch.arange(len(embeddings))
     if len(points) > MOST_LINKED:
-        points, own = kmeans(embeddings, count, generator)
+        points, own = run_kmeans(embeddings, count, generator)
     tree = linkage(points.double().cpu().numpy(), "ward")
     counts = count, max(2, count // (2 if count < MANY_CLUSTERS else 10))
     fine, coarse = (torch.from_numpy(fcluster(tree, t, "maxclust") - 1).long() for t in counts)

@@ -21,7 +21,7 @@ class ClusterSettings(Settings):
 
 
 @torch.no_grad()
-def kmeans(
+def run_kmeans(
     points: Tensor, k: int, generator: torch.Generator, iterations: int = 20, start: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Lloyd's algorithm, until no point changes its cluster.
@@ -43,7 +43,7 @@ def kmeans(
     Example:
         >>> import torch
         >>> points = torch.tensor([[0.0], [1.0], [8.0], [9.0]])
-        >>> centers, clusters = kmeans(points, 2, torch.Generator().manual_seed(0))
+        >>> centers, clusters = run_kmeans(points, 2, torch.Generator().manual_seed(0))
         >>> sorted(centers.flatten().tolist()), bool(clusters[0] == clusters[1])
         ([0.5, 8.5], True)
     """

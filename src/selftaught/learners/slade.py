@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selftaught.learners.kmeans import ClusterSettings, kmeans
+from selftaught.learners.kmeans import ClusterSettings, run_kmeans
 from selftaught.learners.learner import LabeledLearner
 from selftaught.learners.supervised import metric_loss
 from selftaught.method import class_batches
@@ -135,7 +135,7 @@ class Slade(LabeledLearner):
         """Set the basis vectors to the means of classes, and the classes of unlabeled images to their clusters."""
         means = [embeddings[self.classes == number].mean(0) for number in range(len(self.basis))]
         self.basis.copy_(F.normalize(torch.stack(means)))
-        _, clusters = kmeans(embeddings[unknown], min(self.clusters, len(unknown)), generator)
+        _, clusters = run_kmeans(embeddings[unknown], min(self.clusters, len(unknown)), generator)
         self.classes[unknown] = len(self.basis) + clusters.to(self.classes)
 
     def _self_training_losses(self, f: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:

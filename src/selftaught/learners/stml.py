@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal
 
 import torch
@@ -97,7 +98,9 @@ class STML(Learner):
             return random_batches(len(embeddings), self.batch_size, generator)
         if self.settings.batches == "whitened":
             embeddings = F.normalize(embeddings)
-        return neighbor_batches(embeddings, self.batch_size, self.settings.per_query, generator, search=self._search)
+        search, _ = choose_search(self.settings.search, len(embeddings), embeddings.device)
+        shared = partial(parallel_search, search=search)
+        return neighbor_batches(embeddings, self.batch_size, self.settings.per_query, generator, search=shared)
 
     def place(self, embeddings: Tensor) -> Tensor:
         if self.settings.batches != "whitened":
@@ -144,9 +147,3 @@ class STML(Learner):
             assert self.settings.momentum is not None
             self._average = MovingAverage(self.teacher, self.network, self.settings.momentum)
         self._average.update()
-
-    def _search(
-        self, queries: Tensor, gallery: Tensor, k: int, *, exclude: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        search, _ = choose_search(self.settings.search, len(gallery), gallery.device)
-        return parallel_search(queries, gallery, k, exclude=exclude, search=search)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selftaught.learners.kmeans import ClusterSettings, kmeans
+from selftaught.learners.kmeans import ClusterSettings, run_kmeans
 from selftaught.learners.learner import Learner
 from selftaught.learners.supervised import metric_loss
 from selftaught.method import class_batches
@@ -76,7 +76,7 @@ class UDMLSS(Learner):
 
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
         start = self.centers if bool(self.centers.any()) else None
-        centers, clusters = kmeans(embeddings, self.clusters, generator, start=start)
+        centers, clusters = run_kmeans(embeddings, self.clusters, generator, start=start)
         self.centers.copy_(centers)
         self.labels.copy_(clusters)
         return class_batches(clusters.cpu(), self.batch_size, self.per_class, generator)

@@ -29,8 +29,8 @@ from selftaught.networks.torchvision_backbone import (
     torchvision_preprocessing,
 )
 from selftaught.networks.weights import (
+    INSIDE,
     OFFLINE_BACKBONE,
-    backbone_part,
     find_model,
     hub_reachable,
     load_in_order,
@@ -169,7 +169,7 @@ def _of_model(name: str, about: Mapping[str, Any], path: Path, reason: str) -> B
         backbone = replace(backbone, preprocessing=replace(inputs, use_size=inputs.size))
     except (TypeError, ValueError) as error:
         raise SelftaughtError(f"{printable(path.parent)} does not describe a model: {printable(error)}") from None
-    inside = backbone_part(state)
+    inside = {key.removeprefix(INSIDE): tensor for key, tensor in state.items() if key.startswith(INSIDE)}
     if not inside:  # the names of timm, in a folder to share
         return _loaded(backbone, state, path, reason)
     load_named(backbone.module, inside, path, own)

@@ -115,11 +115,6 @@ def find_model(place: Path) -> tuple[Path, dict[str, Any] | None]:
     return place, about
 
 
-def backbone_part(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The backbone's tensors of a model of this project; none in a file of another kind."""
-    return {name.removeprefix(INSIDE): tensor for name, tensor in state.items() if name.startswith(INSIDE)}
-
-
 def tensors_in(content: Mapping[Any, Any]) -> dict[str, Tensor]:
     """Tensors and arrays of nested dictionaries and lists, by joined names without wrappers, floats as float32.
 

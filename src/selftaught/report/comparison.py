@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from selftaught.report.gallery import breakable, thumbnail
+from selftaught.report.gallery import breakable, thumbnail_html
 
 SIDE = 150
 """Pixels of a photo's shorter side; the page shows a square of it."""
@@ -45,11 +45,11 @@ def comparison(query: Find, rows: Mapping[str, Sequence[Find]]) -> str:
         f'<div><h3>{escape(name)}</h3>\n<ol class="found">{"".join(map(_found, row))}</ol></div>'
         for name, row in rows.items()
     )
-    photo, name = thumbnail(query.path, query.name, SIDE), breakable(query.name)
+    photo, name = thumbnail_html(query.path, query.name, SIDE), breakable(query.name)
     return f'<div class="query"><figure>{photo}<figcaption>{name}</figcaption></figure>{shown}</div>'
 
 
 def _found(one: Find) -> str:
-    photo, name = thumbnail(one.path, one.name, SIDE), escape(one.name)
+    photo, name = thumbnail_html(one.path, one.name, SIDE), escape(one.name)
     mark = f"<b>{MARKS[one.mark]}</b>" if one.mark else ""
     return f'<li class="{one.mark or "plain"}" title="{name}">{photo}{mark}</li>'

@@ -36,7 +36,7 @@ class Panel:
 def plot_curves(
     start: Mapping[str, float], history: Sequence[Mapping[str, float]], path: Path, queries: int = 0
 ) -> None:
-    """Draw how the losses, the health signals and, with labels, the scores went, as a PNG.
+    """Draw how the losses, the signals without labels and, with labels, the scores went, as a PNG.
 
     A band around each line is two standard deviations of its noise wide to either side.
 

@@ -176,7 +176,7 @@ def _group(group: PhotoGroup) -> str:
 
 
 def _photo(photo: Photo) -> str:
-    picture, title, name = thumbnail(photo.path, photo.name), escape(photo.name), breakable(photo.name)
+    picture, title, name = thumbnail_html(photo.path, photo.name), escape(photo.name), breakable(photo.name)
     kind = ' class="best"' if photo.best else ""
     note = " · ".join(filter(None, ["<b>best</b>" if photo.best else "", escape(photo.note)]))
     return f'<li{kind}>{picture}<span class="name" title="{title}">{name}</span>{note}</li>'
@@ -187,7 +187,7 @@ def breakable(name: str) -> str:
     return escape(name).replace("/", "/<wbr>")
 
 
-def thumbnail(path: str | Path, name: str, height: int = THUMBNAIL) -> str:
+def thumbnail_html(path: str | Path, name: str, height: int = THUMBNAIL) -> str:
     """A small picture of a photo as HTML, its data inside."""
     try:
         picture = open_image(path, least=height)

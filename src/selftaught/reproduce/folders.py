@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from selftaught.errors import SelftaughtError, printable
-from selftaught.files import read_json, read_json_lines, write_atomically
+from selftaught.files import read_json, read_json_lines, write_json
 from selftaught.model_files import DESCRIPTION
 from selftaught.run_folder import CHECKPOINT, METRICS, PARTIAL, SETTINGS, START, TIMING, is_finished, read_models
 
@@ -42,7 +42,7 @@ def note_failure(folder: Path, sentence: str, final: bool) -> None:
     """Write beside the run folder why the run failed; ``final``: running it again would not help."""
     file = _failure_file(folder)
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, json.dumps({"error": sentence, "final": final}) + "\n")
+    write_json(file, {"error": sentence, "final": final}, indent=None)
 
 
 def failure(folder: Path) -> tuple[str, bool]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from selftaught.errors import SelftaughtError, UsageError, printable
-from selftaught.files import new_folder, plain_path, write_atomically
+from selftaught.files import new_folder, plain_path, write_json
 from selftaught.learners import METHODS, has_setting
 from selftaught.recipes import Settings
 from selftaught.reproduce.paper import PARTNERS
@@ -97,7 +97,7 @@ def begin(request: Request) -> None:
     """Make the output folder, or check that it was begun with the same options."""
     if not check_begun(request):
         new_folder(request.out, "the output folder", "give another --out")
-        write_atomically(request.out / BEGUN, json.dumps(_options(request), indent=2) + "\n")
+        write_json(request.out / BEGUN, _options(request))
 
 
 def _options(request: Request) -> dict[str, Any]:

@@ -37,14 +37,14 @@ def choose_search(kind: Kind, n: int, device: torch.device) -> tuple[Search, str
     if kind == "exact":
         return nearest, "exact: as asked for"
     if kind == "approximate":
-        if not _installed():
+        if find_spec("faiss") is None:
             raise UsageError("approximate search needs FAISS: pip install 'selftaught[faiss]'")
         return approximate_nearest, "approximate (FAISS): as asked for"
     if n < APPROXIMATE_FROM:
         return nearest, f"exact: under {APPROXIMATE_FROM:,} images"
     if device.type == "cuda":
         return nearest, "exact: fast enough on a GPU"
-    if not _installed():
+    if find_spec("faiss") is None:
         return nearest, "exact: FAISS would be faster, but is not installed (pip install 'selftaught[faiss]')"
     return approximate_nearest, f"approximate (FAISS): {n:,} images without a GPU"
 
@@ -93,7 +93,3 @@ def _searched(queries: Tensor, gallery: Tensor, k: int) -> Tensor:
     index.add(points)
     index.nprobe = min(lists, PROBED)
     return torch.from_numpy(index.search(queries.float().cpu().contiguous().numpy(), k)[1])
-
-
-def _installed() -> bool:
-    return find_spec("faiss") is not None

@@ -15,7 +15,7 @@ from selftaught.report import chance
 from selftaught.run_folder import METRICS, START, TIMING, TRAINED, RunRecord, read_models, read_record, read_skipped
 from selftaught.training import SLACK, give_verdict, list_images
 
-Row = Mapping[str, float]
+Numbers = Mapping[str, float]
 TITLES = {"found_again": "Found again", "recall@1": "Recall@1", "map@r": "MAP@R", "r_precision": "R-Precision"}
 """The numbers of a model that are shown."""
 
@@ -26,8 +26,8 @@ class Course:
 
     run: Path
     record: RunRecord
-    start: Row
-    history: Sequence[Row]
+    start: Numbers
+    history: Sequence[Numbers]
     seconds: float
     skipped: int
     models: Mapping[str, Any] | None
@@ -40,7 +40,7 @@ class Course:
         return (self.run / TRAINED).is_dir()
 
     @property
-    def last(self) -> Row:
+    def last(self) -> Numbers:
         """The last measurements."""
         return self.history[-1] if self.history else self.start
 
@@ -118,7 +118,7 @@ def judge(course: Course) -> str:
 def scores_of(course: Course) -> list[list[str]]:
     """A table of the model and the untrained models, its header first; empty if nothing was measured."""
     if course.models is not None:
-        rows: dict[str, Row] = dict(course.models["models"])
+        rows: dict[str, Numbers] = dict(course.models["models"])
         served = course.models["floor"] if course.serves_floor else "trained"
     else:
         rows, served = {"before training": course.start, "trained": course.last}, "trained"

@@ -1,6 +1,5 @@
 """A folder with a model that selftaught, timm, transformers and sentence-transformers load."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from torch.nn import functional as F
 
 from selftaught.data import draw_photos
 from selftaught.encoding import views_at_use
-from selftaught.files import write_atomically
+from selftaught.files import write_atomically, write_json
 from selftaught.model_files import DESCRIPTION, WEIGHTS, write_model
 from selftaught.networks import EmbeddingNetwork, Preprocessing, TimmForm, timm_form
 from selftaught.sharing.card import make_card
@@ -115,11 +114,11 @@ def _write_for_others(folder: Path, network: EmbeddingNetwork, description: dict
         about = {"in_features": features, "out_features": form.dim, "bias": True, "activation_function": identity}
         (folder / DENSE).mkdir(exist_ok=True)
         write_atomically(folder / DENSE / WEIGHTS, save(dense, metadata={"format": "pt"}))
-        _write_json(folder / DENSE / CONFIG, about)
+        write_json(folder / DENSE / CONFIG, about)
         steps.append(("Dense", DENSE))
     if network.normalize:
         (folder / NORMALIZE).mkdir(exist_ok=True)
-        _write_json(folder / NORMALIZE / CONFIG, {})
+        write_json(folder / NORMALIZE / CONFIG, {})
         steps.append(("Normalize", NORMALIZE))
     modules = [
         {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
@@ -127,15 +126,11 @@ def _write_for_others(folder: Path, network: EmbeddingNetwork, description: dict
     ]
     modality = {"image": {"method": "forward", "method_output_name": "pooler_output"}}
     task = {"transformer_task": "feature-extraction", "modality_config": modality}
-    _write_json(folder / CONFIG, config)
-    _write_json(folder / SENTENCE_CONFIG, task | {"module_output_name": "sentence_embedding"})
-    _write_json(
+    write_json(folder / CONFIG, config)
+    write_json(folder / SENTENCE_CONFIG, task | {"module_output_name": "sentence_embedding"})
+    write_json(
         folder / SENTENCE_MODEL, {"model_type": "SentenceTransformer", "similarity_fn_name": description["metric"]}
     )
-    _write_json(folder / MODULES, modules)
-    _write_json(folder / DESCRIPTION, description)
+    write_json(folder / MODULES, modules)
+    write_json(folder / DESCRIPTION, description)
     write_atomically(folder / WEIGHTS, save(form.state, metadata={"format": "pt"}))
-
-
-def _write_json(file: Path, content: Any) -> None:
-    write_atomically(file, json.dumps(content, indent=2) + "\n")

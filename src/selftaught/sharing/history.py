@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from selftaught.files import read_json, read_json_lines
+from selftaught.run_folder import METRICS, MODELS, SETTINGS, START
 
 SCORES = ("recall@1", "recall@2", "recall@4", "recall@8", "r_precision", "map@r")
 SIGNALS = ("effective_rank", "found_again")
@@ -17,15 +18,14 @@ def add_history(description: dict[str, Any], run: Path) -> dict[str, Any]:
 
 def read_history(run: Path) -> dict[str, Any]:
     """The sources of a run's images, and its numbers before and after training, as far as they exist."""
-    record = read_json(run / "settings.json") or {}
-    rows = read_json_lines(run / "metrics.jsonl")
-    models = read_json(run / "models.json") or {}
+    record, rows = read_json(run / SETTINGS) or {}, read_json_lines(run / METRICS)
+    models = read_json(run / MODELS) or {}
     named = models.get("models")
     measured = (
         {name: _numbers(row) for name, row in named.items() if isinstance(row, dict)} if isinstance(named, dict) else {}
     )
     floor = models.get("floor") if models.get("floor") in measured and "trained" in measured else None
-    before, after = _numbers(read_json(run / "start.json") or {}), _numbers(rows[-1]) if rows else {}
+    before, after = _numbers(read_json(run / START) or {}), _numbers(rows[-1]) if rows else {}
     if floor and rows:  # a finished model differs from the network of its last epoch: it was measured itself
         before, after = measured[floor], measured["trained"]
     history: dict[str, Any] = {

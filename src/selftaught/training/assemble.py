@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -93,15 +93,6 @@ class Parts:
         return Evaluation(self, self.images_reader)
 
 
-class Prepared(NamedTuple):
-    """A stage with all open settings chosen, before anything is written."""
-
-    record: RunRecord
-    settings: Settings
-    backbone: Backbone
-    device: torch.device
-
-
 def prepare(
     stage: Stage,
     images: RunImages,
@@ -110,10 +101,10 @@ def prepare(
     start: Start | None,
     done: int | None = None,
     neighbors: Choice | None = None,
-) -> Prepared:
+) -> tuple[RunRecord, Backbone, torch.device]:
     """Choose the open settings and print them; for a new run, or if ``done`` is given, print an estimate too.
 
-    ``neighbors``: what was found to be right for these images, if that is known already.
+    ``neighbors``: what was found to be right for these images, if that is known already. Nothing is written.
     """
     requested = change_settings(stage.record.requested, context.overrides)
     known = stage.record.settings
@@ -146,7 +137,7 @@ def prepare(
     if done is not None and pace is not None:
         found = estimate(chosen, count, measured, backbone, device, pace, done)
         context.reporter.say(describe_estimate(found, chosen, device, stage.folder, done))
-    return Prepared(record, chosen, backbone, device)
+    return record, backbone, device
 
 
 @contextmanager
@@ -156,10 +147,12 @@ def assemble(
     """The parts of a stage with these images; ``resumed``: its weights will come from a checkpoint."""
     with context.interrupts.at_once():
         start = None if resumed else find_start(stage, context.own)
-        record, chosen, backbone, device = prepare(stage, images, resumed, context, start, neighbors=neighbors)
+        record, backbone, device = prepare(stage, images, resumed, context, start, neighbors=neighbors)
         run_on_first(lambda: write_record(stage.folder, record))
-        frozen = chosen.train == "heads"
+        chosen = record.settings
+        assert chosen is not None
         assert chosen.pooling is not None
+        frozen = chosen.train == "heads"
         if frozen:
             backbone.module.requires_grad_(False)
         encoder = Encoder(backbone.module, backbone.preprocessing, bool(chosen.freeze_batch_norm), chosen.pooling)

@@ -1,6 +1,6 @@
 """Measurements of a learner before training and after each epoch."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -148,7 +148,7 @@ class Evaluation:
             known = self.passes[looked].embeddings_of(images, self.learner.network)
             if known is not None:
                 return known
-        own = [indices[i] for i in shard(len(indices))]
+        own, seed = [indices[i] for i in shard(len(indices))], self.settings.seed
         self.learner.eval()
         with self.context.reporter.work(label, len(own)) as tell:
 
@@ -160,10 +160,11 @@ class Evaluation:
             # The network is compiled for one size of input only.
             compiled = self.compiled and view == "squash" and not exact
             stance = nullcontext() if compiled else torch.compiler.set_stance("force_eager")
+            requests = (ViewRequest(images.path(i), view, view_seed(seed, i) if view == "random" else 0) for i in own)
             with stance, nullcontext() if exact else self.fabric.autocast():
                 batches = embed_batches(
                     network or self.learner.network,
-                    self.reader.read(in_batches(self._requests(images, own, view), self.batch_size)),
+                    self.reader.read(in_batches(requests, self.batch_size)),
                     self.fabric.device,
                     fill_to=self.batch_size if compiled else 0,
                 )
@@ -184,7 +185,3 @@ class Evaluation:
         empty = torch.empty(0, device=self.fabric.device)
         parts = {name: heads.get(name, empty.view(0, width)).view(-1, views, width) for name, width in widths.items()}
         return {name: gather_rows(rows, len(indices)) for name, rows in parts.items()}
-
-    def _requests(self, images: ImageFolder, indices: Iterable[int], view: View) -> Iterator[ViewRequest]:
-        for i in indices:
-            yield ViewRequest(images.path(i), view, view_seed(self.settings.seed, i) if view == "random" else 0)

@@ -64,12 +64,10 @@ class PlainBackward:
 
     def __call__(self, parts: Sequence[Tensor], gradients: dict[str, Sequence[Tensor]]) -> None:
         for number, part in enumerate(parts):
-            self.take(part, {name: pieces[number] for name, pieces in gradients.items()})
-
-    def take(self, part: Tensor, gradients: dict[str, Tensor]) -> None:
-        with self.autocast():
-            outputs = self.network(part)
-        torch.autograd.backward([outputs[name] for name in gradients], list(gradients.values()))
+            with self.autocast():
+                outputs = self.network(part)
+            known = [pieces[number] for pieces in gradients.values()]
+            torch.autograd.backward([outputs[name] for name in gradients], known)
 
 
 class RecordedBackward(PlainBackward):

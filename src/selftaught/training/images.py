@@ -12,7 +12,7 @@ from torch import Tensor
 from selftaught.data import ImageFolder, Skipped, join_folders, open_images
 from selftaught.errors import SelftaughtError, printable
 from selftaught.learners import find_method
-from selftaught.run_folder import RunRecord, read_skipped
+from selftaught.run_folder import RunRecord
 from selftaught.training.checkpoint import TrainState
 
 
@@ -42,11 +42,6 @@ class RunImages:
         """The same images, except that one collection lacks the skipped ones."""
         changed = images.without(skipped)
         return replace(self, **{"training" if images is self.training else "evaluation": changed})
-
-
-def count_new(images: ImageFolder, state: TrainState, run: Path) -> int:
-    """The number of images that a run neither learns from nor has found unreadable."""
-    return len(set(images.files) - set(state.files) - read_skipped(run))
 
 
 def advise_start(run: Path) -> str:

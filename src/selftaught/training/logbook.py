@@ -9,6 +9,7 @@ from typing import Any
 from selftaught.errors import SelftaughtError, UsageError
 from selftaught.files import read_json_lines, write_atomically
 from selftaught.parallel import rank
+from selftaught.report import plot_curves
 from selftaught.run_folder import CURVES, METRICS, MODELS, START, TIMING
 from selftaught.training.checkpoint import TrainState
 
@@ -108,8 +109,6 @@ class Logbook:
             self._writer.close()
 
     def draw(self, state: TrainState) -> None:
-        from selftaught.report import plot_curves  # drawing is imported when training has begun: it takes a second
-
         plot_curves(state.start, state.history, self.run / CURVES, len(state.labeled))
         self._drawn_at = time.monotonic()
 

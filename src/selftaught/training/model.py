@@ -1,16 +1,14 @@
 """The models of a stage: the floor that it starts from, and what it serves in the end."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from selftaught.embedder import Embedder
 from selftaught.errors import printable
-from selftaught.files import delete, read_file, write_atomically
+from selftaught.files import delete, read_file, write_atomically, write_json
 from selftaught.model_files import DESCRIPTION, WEIGHTS, describe, write_model
 from selftaught.networks import HALF, EmbeddingNetwork, Encoder, build_backbone, weights_on_disk, whitened_layer
 from selftaught.parallel import barrier, rank, run_on_first
@@ -48,14 +46,13 @@ def save_floor(parts: Parts) -> None:
     alike = [name_floor(parts.learner.network.encoder.pooling, whitened) for whitened in (True, False)]
     best = next(floor for name in (ORIGIN, *alike) for floor in floors if floor.name == name)
     if best.name != ORIGIN:
-        encoder, head = best.network.encoder, best.network.heads["f"]
-        kind, dim = ("linear", head.out_features) if isinstance(head, nn.Linear) else ("none", encoder.features)
-        about = _describe(parts, dim=dim, head=kind, pooling=encoder.pooling, metric="cosine")
-        about |= {"trained": False}
+        head, features = best.network.heads["f"], best.network.encoder.features
+        kind, dim = ("linear", head.out_features) if isinstance(head, nn.Linear) else ("none", features)
+        about = _describe(parts, best.network, kind, dim) | {"trained": False}
     rows = {floor.name: floor.row for floor in floors}
     if rank() == 0:
         write_model(parts.folder / FLOOR, best.network, about)
-        _write_models(parts.folder, {"floor": best.name, "exponent": exponent, "models": rows})
+        write_json(parts.folder / MODELS, {"floor": best.name, "exponent": exponent, "models": rows})
     for name, row in rows.items():
         parts.context.reporter.say(f"{name if name == ORIGIN else f'without training ({name})'}: {words(row)}")
 
@@ -87,24 +84,16 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
     wide, compared = whitened_head(learner, settings, len(parts.images)), finished and has_floor(parts)
     seen = look(parts.survey, parts.images) if wide is not None or compared else None
     exponent = parts.evaluation.exponent
-    network, pooling = learner.network, learner.network.encoder.pooling
-    about = _describe(
-        parts,
-        dim=settings.dim,
-        head=learner.head,
-        pooling=pooling,
-        metric="cosine" if network.normalize else "euclidean",
-    )
+    network, head, dim = learner.network, learner.head, settings.dim
     served = EmbeddingNetwork(network.encoder, {"f": network.heads["f"]}, network.normalize)
     if wide is not None and seen is not None:
         own = network.heads[wide]
         assert isinstance(own, nn.Linear)
         layer = whitened_layer(seen.center[wide], settings.dim, exponent, own)
         served = EmbeddingNetwork(network.encoder, {"f": layer}, normalize=True)
-        about |= {"dim": layer.out_features, "head": "linear", "metric": "cosine"}
-    if not finished:
-        about["finished"] = False
-    embedder = Embedder(served, about)
+        head, dim = "linear", layer.out_features
+    about = _describe(parts, served, head, dim)
+    embedder = Embedder(served, about if finished else about | {"finished": False})
     if not compared or seen is None:
         if rank() == 0:
             write_model(parts.folder, embedder.network, embedder.description)
@@ -112,13 +101,14 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
     row = measure(seen, fit_readout(learner, settings, seen.center, exponent), parts.survey)
     models = run_on_first(lambda: read_models(parts.folder))
     if rank() == 0 and models is not None:
-        _write_models(parts.folder, models | {"models": models["models"] | {"trained": row}})
+        write_json(parts.folder / MODELS, models | {"models": models["models"] | {"trained": row}})
     worse = models is not None and row["found_again"] < models["models"][models["floor"]]["found_again"] - SLACK
     serves_floor = bool(run_on_first(lambda: worse)) and settings.deliver == "whitened"
     if serves_floor:
         if rank() == 0:
             write_model(parts.folder / TRAINED, embedder.network, embedder.description)
-            _copy_model(parts.folder / FLOOR, parts.folder)
+            for name in (WEIGHTS, DESCRIPTION):
+                write_atomically(parts.folder / name, read_file(parts.folder / FLOOR / name))
         barrier()
         embedder = Embedder.load(parts.folder, parts.fabric.device, parts.context.own)
     elif rank() == 0:
@@ -185,21 +175,7 @@ def words(row: Mapping[str, float]) -> str:
     return f"images found again {row['found_again']:.2%}{scores}"
 
 
-def _describe(parts: Parts, **about: Any) -> dict[str, Any]:
-    assert parts.record.backbone is not None
-    return describe(
-        backbone=parts.record.backbone,
-        own_backbone=parts.record.own_backbone is not None,
-        preprocessing=parts.learner.network.encoder.preprocessing,
-        settings=asdict(parts.settings),
-        **about,
-    )
-
-
-def _write_models(folder: Path, models: Mapping[str, Any]) -> None:
-    write_atomically(folder / MODELS, json.dumps(models, indent=2) + "\n")
-
-
-def _copy_model(source: Path, target: Path) -> None:
-    for name in (WEIGHTS, DESCRIPTION):
-        write_atomically(target / name, read_file(source / name))
+def _describe(parts: Parts, network: EmbeddingNetwork, head: str, dim: int) -> dict[str, Any]:
+    backbone, own = parts.record.backbone, parts.record.own_backbone is not None
+    assert backbone is not None
+    return describe(network, backbone=backbone, own_backbone=own, dim=dim, head=head, settings=asdict(parts.settings))

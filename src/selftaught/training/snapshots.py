@@ -6,7 +6,7 @@ from pathlib import Path
 
 import safetensors
 import torch
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 
 from selftaught.errors import SelftaughtError, one_line, printable
 from selftaught.files import make_folder, open_regular, write_atomically
@@ -54,10 +54,8 @@ def load_snapshot(run: Path, epoch: int, device: torch.device) -> Snapshot:
         preprocessing = record.preprocessing
         if record.backbone is None or preprocessing is None or record.settings is None:
             raise ValueError("the run has not begun")
-        with open_regular(file):
-            state = load_file(file)
-        with safetensors.safe_open(file, "pt") as opened:
-            about = opened.metadata()
+        with open_regular(file), safetensors.safe_open(file, "pt") as opened:
+            state, about = {name: opened.get_tensor(name) for name in opened.keys()}, opened.metadata()  # noqa: SIM118
         networks = {}
         for kind in ("student", "teacher"):
             own = {name.removeprefix(f"{kind}."): t for name, t in state.items() if name.startswith(f"{kind}.")}

@@ -7,12 +7,12 @@ from selftaught.files import delete, remove_leftovers, write_atomically
 from selftaught.networks import count_photos_per_thing
 from selftaught.parallel import rank, run_on_first
 from selftaught.retrieval import CLEAR_STEP
-from selftaught.run_folder import FEATURES, SKIPPED, Choice
+from selftaught.run_folder import FEATURES, SKIPPED, Choice, read_skipped
 from selftaught.training.assemble import Context, Parts, assemble, find_start, prepare
 from selftaught.training.automatic import choose_neighbors
 from selftaught.training.checkpoint import Checkpoint, load_checkpoint
 from selftaught.training.evaluation import Passes, Unreadable
-from selftaught.training.images import advise_start, count_new
+from selftaught.training.images import advise_start
 from selftaught.training.legs import describe_rates
 from selftaught.training.logbook import signals_line
 from selftaught.training.loop import Loop
@@ -29,12 +29,12 @@ def foretell(stages: list[Stage], context: Context) -> Embedder:
         images = stage.images if checkpoint is None else stage.images.only_of(checkpoint.state, context.run)
         start = find_start(stage, context.own) if checkpoint is None and stage.starts_from is None else None
         done = 0 if checkpoint is None else checkpoint.state.epoch
-        prepared = prepare(stage, images, checkpoint is not None, context, start, done)
+        _, backbone, device = prepare(stage, images, checkpoint is not None, context, start, done)
     context.reporter.say("nothing was written: the same command without --dry-run trains")
     known = context.run if checkpoint is not None else stage.record.from_run
     if known is not None:
-        return Embedder.load(known, prepared.device, context.own)
-    return Embedder.plain(prepared.backbone, prepared.device, context.own is not None)
+        return Embedder.load(known, device, context.own)
+    return Embedder.plain(backbone, device, context.own is not None)
 
 
 def train_stage(stage: Stage, context: Context) -> Embedder:
@@ -47,11 +47,11 @@ def train_stage(stage: Stage, context: Context) -> Embedder:
     images = stage.images
     if checkpoint is not None:
         images = images.only_of(checkpoint.state, context.run)
-        more = count_new(stage.images.training, checkpoint.state, stage.folder)
+        more = set(stage.images.training.files) - set(checkpoint.state.files) - read_skipped(stage.folder)
         if more:
             context.reporter.say(
-                f"{counted(more, 'new image')} in {printable(images.training.root)}, without which the run goes on; "
-                f"a new run that learns from all and begins with its network: {advise_start(context.run)}"
+                f"{counted(len(more), 'new image')} in {printable(images.training.root)}, without which the run goes "
+                f"on; a new run that learns from all and begins with its network: {advise_start(context.run)}"
             )
     skipped: list[Skipped] = []
     passes: Passes = {}

@@ -13,7 +13,7 @@ from selftaught.retrieval import nearest
 MILESTONES = 4
 """Epochs on the picture: the first kept, the last, and some evenly between."""
 TILE = 128
-Row = list[object]
+Line = list[object]
 
 
 def milestones(epochs: Sequence[int]) -> list[int]:
@@ -34,7 +34,7 @@ def draw_retrievals(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
     index = torch.tensor(queries)
     asked = [[Tile(gallery.paths[query], gallery.labels[query], "query")] for query in queries]
     sheets = [contact_sheet(asked, headings={0: "Query"}, tile=TILE)]
-    rows: list[Row] = []
+    rows: list[Line] = []
     for result in seen:
         z = result.vectors
         if z is None:
@@ -56,7 +56,7 @@ def draw_most_similar(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
     """
     tiles: list[list[Tile]] = []
     headings: dict[int, str] = {}
-    rows: list[Row] = []
+    rows: list[Line] = []
     for result in seen if len(seen) < 2 else (seen[0], seen[-1]):
         assert result.similarities is not None
         headings[len(tiles)] = f"{result.title}: most similar in its batch (and how many more of its class that has)"
@@ -78,7 +78,7 @@ def draw_most_similar(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
 
 def _ranked(
     gallery: Gallery, result: EpochResult, query: int, near: Iterable[tuple[int, float]], *, name_wrong: bool = False
-) -> tuple[list[Tile], list[Row]]:
+) -> tuple[list[Tile], list[Line]]:
     """The tiles and the table rows of images with their distance or similarity, the nearest first."""
     tiles, rows = [], []
     for rank, (image, value) in enumerate(near, 1):
