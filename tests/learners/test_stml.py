@@ -74,7 +74,8 @@ def test_whitened_batches_put_images_together_that_one_strong_direction_keeps_ap
     embeddings = torch.cat([10 * torch.randn(40, 1, generator=generator), pairs], 1)
 
     def pairs_found(stml: STML) -> int:
-        plan = stml.batches(stml.place([embeddings, embeddings], 0.5), torch.Generator().manual_seed(0))
+        rows = stml.place(embeddings)
+        plan = stml.batches(rows + rows, torch.Generator().manual_seed(0))  # as if of two views
         return int((plan[:, 0::2] // 2 == plan[:, 1::2] // 2).sum())
 
     assert pairs_found(learner(batches="whitened", dim=8)) > 2 * pairs_found(learner(dim=8))
@@ -86,20 +87,7 @@ def test_whitened_batches_look_at_centers_too_unless_only_heads_learn() -> None:
 
 
 def test_images_that_are_all_alike_are_placed_all_the_same() -> None:
-    assert learner(batches="whitened").place([torch.ones(12, 8)], 0.5).shape == (12, 4)
-
-
-def test_two_views_together_place_images_better_than_either_alone() -> None:
-    generator = torch.Generator().manual_seed(0)
-    things, spread = torch.randn(60, 24, generator=generator), torch.linspace(1, 4, 24)
-    photos = things.repeat_interleave(2, 0)
-    whole, center = (spread * (photos + 0.9 * torch.randn(120, 24, generator=generator)) for _ in range(2))
-
-    def pairs_found(*views: torch.Tensor) -> int:
-        rows = learner(batches="whitened", dim=24).place(views, 0.5)
-        return int((torch.cdist(rows, rows).fill_diagonal_(9).argmin(1) == torch.arange(120) ^ 1).sum())
-
-    assert pairs_found(whole, center) > 1.2 * max(pairs_found(whole), pairs_found(center))
+    assert learner(batches="whitened").place(torch.ones(12, 8)).shape == (12, 4)
 
 
 def test_a_centered_teacher_is_compared_without_what_all_its_embeddings_share() -> None:

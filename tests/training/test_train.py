@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -510,9 +509,9 @@ def test_images_of_one_name_in_two_folders_are_not_taken_for_each_other(
     assert set(find_images(photos).files) < set(find_images(other).files)
     placed: list[Tensor] = []
 
-    def place(_: STML, views: Sequence[Tensor], __: float) -> Tensor:
-        placed.extend(views)
-        return views[0]
+    def place(_: STML, embeddings: Tensor) -> Tensor:
+        placed.append(embeddings)
+        return embeddings
 
     monkeypatch.setattr(STML, "place", place)
     for number, labeled in enumerate([None, other]):

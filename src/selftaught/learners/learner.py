@@ -1,7 +1,7 @@
 """The interface between the training loop and a method, and the common part of methods that learn from classes."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -55,14 +55,9 @@ class Learner(nn.Module, ABC):
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
         """One epoch of batches from the embeddings of all images, :meth:`place`-d: steps×batch image indices."""
 
-    def place(self, views: Sequence[Tensor], exponent: float) -> Tensor:  # noqa: ARG002
-        """Where images lie for :meth:`batches`.
-
-        Args:
-            views: their embeddings, first of the whole, squashed image, then of each of :attr:`more_views`.
-            exponent: how much the finished model is whitened, where it is.
-        """
-        return views[0]
+    def place(self, embeddings: Tensor) -> Tensor:
+        """Where images lie for :meth:`batches`; the places of several views are added up."""
+        return embeddings
 
     def embed(self, images: Tensor) -> dict[str, Tensor]:
         """The embeddings that :meth:`loss` needs, from uint8 rows n×3×H×W, all first views, then all second ones.

@@ -1,7 +1,7 @@
 """Self-taught metric learning: the four steps put together (Algorithm 1)."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal
@@ -50,7 +50,7 @@ class STMLSettings(Settings):
     """Subtract the mean of the batch from the teacher's embeddings before comparing them (ours; docs/best.md)."""
     batches: Literal["neighbors", "whitened", "random"] = "neighbors"
     """Batches of queries with their nearest neighbors (step 1); with the neighbors by center and whole image together,
-    whitened as much as the finished model (ours; docs/best.md); or drawn at random (the paper's ablation)."""
+    half-whitened (ours; docs/best.md); or drawn at random (the paper's ablation)."""
     search: Literal["auto", "exact", "approximate"] = "auto"
     """How neighbors for batches are found; "auto" is exact, except for collections that are too large for it."""
     similarity: Similarity = "contextualized"
@@ -96,19 +96,20 @@ class STML(Learner):
         """Step 1."""
         if self.settings.batches == "random":
             return random_batches(len(embeddings), self.batch_size, generator)
+        if self.settings.batches == "whitened":
+            embeddings = F.normalize(embeddings)
         search, _ = choose_search(self.settings.search, len(embeddings), embeddings.device)
         shared = partial(parallel_search, search=search)
         return neighbor_batches(embeddings, self.batch_size, self.settings.per_query, generator, search=shared)
 
-    def place(self, views: Sequence[Tensor], exponent: float) -> Tensor:
+    def place(self, embeddings: Tensor) -> Tensor:
         if self.settings.batches != "whitened":
-            return views[0]
-        rows = torch.cat(list(views))
-        try:  # one layer for all views: the main directions of each alone would be others, in another order
-            layer = whitened_layer(rows[:: -(-len(rows) // WHITENED_ON)], self.settings.dim, exponent)
+            return embeddings
+        every = -(-len(embeddings) // WHITENED_ON)
+        try:
+            return F.normalize(whitened_layer(embeddings[::every], self.settings.dim)(embeddings))
         except ValueError:  # all are equal, or not finite, which the loop reports
-            return views[0][:, : self.settings.dim]
-        return F.normalize(torch.stack([F.normalize(layer(view)) for view in views]).sum(0))
+            return embeddings[:, : self.settings.dim]
 
     def embed(self, images: Tensor) -> dict[str, Tensor]:
         with torch.no_grad():

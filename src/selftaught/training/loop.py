@@ -72,7 +72,7 @@ class Loop:
             save_floor(self.parts)
         evaluation.exponent = find_exponent(self.parts)
         if any(choice.name == "search" and choice.value == "approximate" for choice in self.parts.record.choices):
-            self._tell_recall(self.learner.place([heads[self.learner.batch_head]], evaluation.exponent))
+            self._tell_recall(self.learner.place(heads[self.learner.batch_head]))
         state = TrainState(
             files=images.files,
             labeled=evaluation.labeled.files if evaluation.labeled else (),
@@ -211,9 +211,9 @@ class Loop:
     def _plan(self, heads: dict[str, Tensor], epoch: int) -> Tensor:
         generator = torch.Generator().manual_seed(view_seed(self.settings.seed, epoch))
         learner, images = self.learner, self.parts.images
-        evaluation = self.parts.evaluation
-        views = [heads, *(evaluation.training_set(images, view) for view in learner.more_views)]
-        rows = learner.place([view[learner.batch_head] for view in views], evaluation.exponent)
+        rows = learner.place(heads[learner.batch_head])
+        for view in learner.more_views:
+            rows = rows + learner.place(self.parts.evaluation.training_set(images, view)[learner.batch_head])
         plan = broadcast(learner.batches(rows, generator))
         broadcast_tensors(self.learner.buffers())  # such as clusters, which two GPUs may compute differently
         return plan
