@@ -15,7 +15,7 @@ from torch import Tensor
 from selftaught.data import Stamp
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, UsageError, is_out_of_memory, printable
-from selftaught.files import check_output, open_regular, read_file, read_json, write_atomically, write_json
+from selftaught.files import check_output, open_regular, read_file, read_json, write_atomically
 from selftaught.model_files import METRICS
 
 FORMAT = 2
@@ -79,7 +79,7 @@ def write_vectors(path: Path, content: Vectors) -> list[Path]:
         names = path.with_suffix(".json")
         table = {"paths": content.paths, "bytes": sizes, "changed": times}
         write_atomically(path, lambda file: _write_npy(file, vectors))
-        write_json(names, notes | table, indent=1)
+        write_atomically(names, json.dumps(notes | table, indent=1) + "\n")
         return [path, names]
     import pyarrow as pa
     from pyarrow import parquet

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from selftaught.cli.options import AllowSkipped, Device, Images, Mirror, ModelUse, Run, Scales, Size, Whiten
+from selftaught.cli.options import AllowSkipped, Device, Images, ModelUse, uses_model
 from selftaught.errors import UsageError, counted, near_names, printable, suggest
 
 MAKE = "make"
@@ -38,15 +38,11 @@ Index = Annotated[Path, typer.Argument(help="An index folder written by selftaug
 
 
 @app.command(MAKE)
+@uses_model()
 def make(
-    run: Run,
+    use: ModelUse,
     images: Images,
     out: Annotated[Path, typer.Option(help="The index folder to write, or to go on with.")],
-    size: Size = None,
-    mirror: Mirror = False,
-    scales: Scales = None,
-    whiten: Whiten = False,
-    device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
     """Make an index of a folder of images; this word may be left out.
@@ -61,7 +57,6 @@ def make(
     from selftaught.index import MODEL, add_images, make_index
 
     found = open_images(images, "all", allow_skipped=allow_skipped)  # before a folder is made
-    use = ModelUse(run, device, size, mirror, scales, whiten)
     index = make_index(out, load_whitened(use, found, out / MODEL))
     _tell(index, add_images(index, images, allow_skipped=allow_skipped))
 

@@ -1,27 +1,17 @@
 """The commands that use a model, thin. Modules that take seconds to import are imported when a command runs."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from selftaught.cli.options import (
-    AllowSkipped,
-    Device,
-    Images,
-    Labels,
-    Level,
-    Mirror,
-    ModelUse,
-    Run,
-    Scales,
-    Size,
-    Whiten,
-)
+from selftaught.cli.options import AllowSkipped, Images, Labels, Level, ModelUse, uses_model
 
 
+@uses_model()
 def evaluate(
-    run: Run,
+    use: ModelUse,
     labeled: Annotated[
         str, typer.Argument(help="Class folders, or a data set's test split: cub:ROOT.", metavar="LABELED")
     ],
@@ -37,11 +27,6 @@ def evaluate(
             "and the plain pretrained backbone, if its weights are on this disk. Up to 3 times the time."
         ),
     ] = True,
-    size: Size = None,
-    mirror: Mirror = False,
-    scales: Scales = None,
-    whiten: Whiten = False,
-    device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
     """Measure a model on labeled images. Recall@k, MAP@R, R-Precision, with and without training.
@@ -52,12 +37,12 @@ def evaluate(
     """
     from selftaught.cli.evaluate import evaluate as measure
 
-    use = ModelUse(run, device, size, mirror, scales, whiten)
     measure(use, labeled, json, floor=floor, level=level, labels=labels, allow_skipped=allow_skipped)
 
 
+@uses_model()
 def embed(
-    run: Run,
+    use: ModelUse,
     images: Images,
     out: Annotated[Path, typer.Option(help="The file: vectors.parquet, or vectors.npy, with paths in vectors.json.")],
     shard: Annotated[
@@ -68,11 +53,6 @@ def embed(
             metavar="I/N",
         ),
     ] = None,
-    size: Size = None,
-    mirror: Mirror = False,
-    scales: Scales = None,
-    whiten: Whiten = False,
-    device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
     """Write the embeddings of all images in a folder.
@@ -84,13 +64,14 @@ def embed(
     """
     from selftaught.cli.embed import embed as write
 
-    write(ModelUse(run, device, size, mirror, scales, whiten), images, out, shard, allow_skipped)
+    write(use, images, out, shard, allow_skipped)
 
 
+@uses_model(
+    run=Annotated[str, typer.Argument(help="An index; or a run or a backbone's name, with --in.", metavar="INDEX|RUN")]
+)
 def search(
-    what: Annotated[
-        str, typer.Argument(help="An index; or a run or a backbone's name, with --in.", metavar="INDEX|RUN")
-    ],
+    use: ModelUse,
     queries: Annotated[list[Path], typer.Argument(help="Images to look for, or folders of them.", metavar="QUERY")],
     within: Annotated[
         str | None,
@@ -111,11 +92,6 @@ def search(
     exact: Annotated[
         bool, typer.Option("--exact", help="Compare every vector, even in an index with approximate search.")
     ] = False,
-    size: Size = None,
-    mirror: Mirror = False,
-    scales: Scales = None,
-    whiten: Whiten = False,
-    device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
     """Find the images nearest to some queries. Prints them, and shows them in one picture.
@@ -131,12 +107,12 @@ def search(
     from selftaught.cli.search import search as find
 
     sheet = out or (Path("search.png") if json is None and csv is None else None)
-    use, output = ModelUse(what, device, size, mirror, scales, whiten), Output(sheet, json, csv)
-    find(use, queries, within, k, output, root=root, exact=exact, allow_skipped=allow_skipped)
+    find(use, queries, within, k, Output(sheet, json, csv), root=root, exact=exact, allow_skipped=allow_skipped)
 
 
+@uses_model(device=None)
 def export(
-    run: Run,
+    use: ModelUse,
     images: Annotated[
         str | None,
         typer.Argument(
@@ -148,10 +124,6 @@ def export(
     program: Annotated[
         Path | None, typer.Option("--torch", help="Write a torch.export program, such as model.pt2.", metavar="FILE")
     ] = None,
-    size: Size = None,
-    mirror: Mirror = False,
-    scales: Scales = None,
-    whiten: Whiten = False,
     allow_skipped: AllowSkipped = False,
 ) -> None:
     """Write a model as a file for other programs. Images of any size in, vectors out, preprocessing inside.
@@ -162,11 +134,12 @@ def export(
     """
     from selftaught.cli.export import export_model
 
-    export_model(ModelUse(run, "cpu", size, mirror, scales, whiten), images, onnx, program, allow_skipped)
+    export_model(replace(use, device="cpu"), images, onnx, program, allow_skipped)
 
 
+@uses_model()
 def dedup(
-    run: Run,
+    use: ModelUse,
     images: Images,
     out: Annotated[
         Path, typer.Option(help="The folder for the page and the table; must be new or empty.", metavar="FOLDER")
@@ -181,11 +154,6 @@ def dedup(
             help="Also write a shell script that moves all copies but the best of each group.", metavar="FILE"
         ),
     ] = None,
-    size: Size = None,
-    mirror: Mirror = False,
-    scales: Scales = None,
-    whiten: Whiten = False,
-    device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
     """Find copies: equal files, equal pixels, nearly the same. Writes a page and a table; nothing is deleted or moved.
@@ -196,19 +164,21 @@ def dedup(
     """
     from selftaught.cli.dedup import dedup as find
 
-    find(ModelUse(run, device, size, mirror, scales, whiten), images, out, threshold, script, allow_skipped)
+    find(use, images, out, threshold, script, allow_skipped)
 
 
+@uses_model(
+    whiten=Annotated[
+        bool, typer.Option("--whiten", help="Compare half-whitened vectors: finer differences count more.")
+    ]
+)
 def cluster(
-    run: Run,
+    use: ModelUse,
     images: Images,
     out: Annotated[
         Path, typer.Option(help="The folder for page and tables; must be new or empty.", metavar="FOLDER")
     ] = Path("groups"),
     smallest: Annotated[int, typer.Option(help="The fewest photos in a group.", min=2)] = 5,
-    whiten: Annotated[
-        bool, typer.Option("--whiten", help="Compare half-whitened vectors: finer differences count more.")
-    ] = False,
     names: Annotated[
         Path | None,
         typer.Option(
@@ -216,10 +186,6 @@ def cluster(
         ),
     ] = None,
     links: Annotated[bool, typer.Option("--links", help="Also make a folder of links to each group's photos.")] = False,
-    size: Size = None,
-    mirror: Mirror = False,
-    scales: Scales = None,
-    device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
     """Group photos, without a given number of groups. Name them on a page; --names finds them in new photos.
@@ -231,14 +197,16 @@ def cluster(
     """
     from selftaught.cli.cluster import cluster as group
 
-    use = ModelUse(run, device, size, mirror, scales, whiten)
     group(use, images, out, smallest, names, links, allow_skipped)
 
 
-def explore(
-    what: Annotated[
+@uses_model(
+    run=Annotated[
         str, typer.Argument(help="A run, a backbone's name, or an index, which opens at once.", metavar="RUN|INDEX")
-    ],
+    ]
+)
+def explore(
+    use: ModelUse,
     images: Annotated[
         str | None,
         typer.Argument(help="A folder of images, or tar shards. With an index: their new folder.", metavar="IMAGES"),
@@ -255,11 +223,6 @@ def explore(
         "selections"
     ),
     browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
-    size: Size = None,
-    mirror: Mirror = False,
-    scales: Scales = None,
-    whiten: Whiten = False,
-    device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
     """Look around in a collection. A local page with a map of all photos, their neighbors, and selections.
@@ -271,7 +234,7 @@ def explore(
     from selftaught.cli.explore import explore as show
 
     show(
-        ModelUse(what, device, size, mirror, scales, whiten),
+        use,
         images,
         before=before,
         snapshots=snapshots,
@@ -282,8 +245,9 @@ def explore(
     )
 
 
+@uses_model(device=None, whiten=None)
 def share(
-    run: Run,
+    use: ModelUse,
     out: Annotated[Path | None, typer.Option(help="Write the folder to share here.", metavar="FOLDER")] = None,
     push: Annotated[
         str | None, typer.Option(help="Instead, put it on the model hub under this name.", metavar="USER/NAME")
@@ -292,9 +256,6 @@ def share(
     license: Annotated[  # noqa: A002
         str | None, typer.Option(help="For the model card, as the hub names it: apache-2.0, cc-by-4.0, …", metavar="ID")
     ] = None,
-    size: Size = None,
-    mirror: Mirror = False,
-    scales: Scales = None,
 ) -> None:
     """Share a model with its card: as a folder, or on the model hub. Takes seconds.
 
@@ -306,7 +267,7 @@ def share(
     from selftaught.errors import UsageError, printable
     from selftaught.files import fill_folder
 
-    use = ModelUse(run, "cpu", size, mirror, scales)
+    use = replace(use, device="cpu")
     if (out is None) == (push is None):
         raise UsageError("say where to: --out FOLDER, or --push user/name")
     if push is not None:

@@ -1,7 +1,10 @@
 """Options that several commands share. Imports nothing heavy."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any
 
 import typer
 
@@ -53,11 +56,35 @@ Labels = Annotated[
 
 @dataclass(frozen=True)
 class ModelUse:
-    """Which model a command uses, and how it looks at images."""
+    """Which model a command uses, and how it looks at images: an argument and options, see :func:`uses_model`."""
 
-    run: str
-    device: str = "auto"
-    size: int | None = None
-    mirror: bool = False
-    scales: int | None = None
-    whiten: bool = False
+    run: Run
+    device: Device = "auto"
+    size: Size = None
+    mirror: Mirror = False
+    scales: Scales = None
+    whiten: Whiten = False
+
+
+def uses_model(**others: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the argument and the options of :class:`ModelUse`; it gets them as one value, ``use``.
+
+    ``others``: another description of some of them, None for those that the command does not have.
+    """
+    kinds = {name: kind for name, kind in (ModelUse.__annotations__ | others).items() if kind is not None}
+    run, *looks = (
+        Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(ModelUse, name, Parameter.empty), annotation=kind)
+        for name, kind in kinds.items()
+    )
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def call(**given: Any) -> None:
+            command(ModelUse(**{name: given.pop(name) for name in kinds}), **given)
+
+        _, *own = signature(command).parameters.values()
+        own = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in own]
+        call.__signature__ = Signature([run, *own, *looks])  # type: ignore[attr-defined]
+        return call
+
+    return decorate
