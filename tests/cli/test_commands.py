@@ -13,9 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
+from typer.main import get_command
 
 from conftest import Call, draw_photos
 from selftaught import Embedder
+from selftaught.cli.commands import SECTIONS, app
 from selftaught.cli.main import main
 from selftaught.recipes import Settings
 
@@ -98,6 +100,14 @@ def test_help_fits_its_lines_and_gives_flags_no_value(call: Call, monkeypatch: p
             todo += [[*words, name] for name in re.findall(r"^  (\w+)  +[A-Z]", text, re.MULTILINE)]
     assert ["train"] in todo
     assert ["index", "sync"] in todo
+
+
+def test_the_help_begins_with_three_commands_and_has_each_command_once(call: Call) -> None:
+    _, text, _ = call("--help")
+    assert re.findall(r"^  selftaught (\w+)", text, re.MULTILINE)[:3] == ["explore", "train", "search"]
+    listed = [name for names in SECTIONS.values() for name in names]
+    assert sorted(listed) == sorted(get_command(app).commands)  # type: ignore[attr-defined]
+    assert all(f"\n{task}:\n" in text for task in SECTIONS)
 
 
 @pytest.mark.parametrize("words", [[], ["index"], ["data"]])

@@ -30,8 +30,8 @@ class MakeByDefault(TyperGroup):
 app = typer.Typer(
     cls=MakeByDefault,
     no_args_is_help=True,
-    help="Make a searchable collection, and change it.\n\nselftaught index RUN IMAGES --out INDEX makes one. It holds "
-    "vectors, paths, thumbnails and the model, so that selftaught search INDEX QUERY needs nothing else. "
+    help="Make a collection for many searches, and change it.\n\nselftaught index RUN IMAGES --out INDEX makes one. "
+    "It holds vectors, paths, thumbnails and the model, so that selftaught search INDEX QUERY needs nothing else. "
     "Needs the extra index.\n\nExample: selftaught index tf_efficientnet_lite0 photos --out photos.index",
 )
 Index = Annotated[Path, typer.Argument(help="An index folder written by selftaught index.", metavar="INDEX")]

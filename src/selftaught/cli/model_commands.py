@@ -262,7 +262,7 @@ def explore(
     device: Device = "auto",
     allow_skipped: AllowSkipped = False,
 ) -> None:
-    """Look around in a collection. A local page with a map of all photos, their neighbors, and selections.
+    """Look around in a collection, on a local page. A map of all photos, their neighbors, and selections.
 
     Runs until Ctrl-C. An index opens at once; otherwise all images are embedded first. Needs the extra explore.
 
