@@ -141,7 +141,7 @@ def write_duplicates_page(path: Path, found: Duplicates) -> None:
     if shown:
         more = len(found.groups) - len(shown)
         note = f" The first {len(shown)} are shown; {more} more are in duplicates.csv." if more else ""
-        text = f"The best copy first: the largest, then the sharpest. A watermark looks sharp, so look yourself.{note}"
+        text = f"The best copy first: largest, in color, sharpest. A watermark looks sharp, so look yourself.{note}"
         groups = [_group(found.images, number, group) for number, group in enumerate(shown, 1)]
         sections.append(Section("Groups", text, html=photo_groups(groups)))
     write_gallery(path, f"Duplicates in {printable(found.images.root)}", summarize(found), sections)
