@@ -125,6 +125,9 @@ def test_an_index_is_added_to_removed_from_and_synced(call: Call, index: Path, i
     text = call("index", "remove", index, images / "class 5", other / "class 0" / "1.jpg")[1]
     assert text.startswith(f"0 images written, 5 removed; 21 in {index}\n")
     assert "index sync would add them again" in text
+    assert "sync" not in call("index", "remove", index, other)[1], "a folder that was taken out is not followed"
+    assert call("index", "add", index, other)[0] == 0
+    assert call("index", "remove", index, other / "class 0" / "1.jpg")[0] == 0
     (images / "class 1" / "0.jpg").unlink()
     code, text, _ = call("index", "sync", index, images)
     assert (code, text) == (0, f"4 images written, 1 removed; 24 in {index}\n")

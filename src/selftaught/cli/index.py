@@ -82,15 +82,18 @@ def add(index: Index, images: Images, device: Device = "auto", allow_skipped: Al
 def remove(
     index: Index, paths: Annotated[list[Path], typer.Argument(help="Images, or folders of them.", metavar="PATH")]
 ) -> None:
-    """Take images out of the index. Their files stay, and selftaught index sync adds them again.
+    """Take images out of the index; their files stay.
+
+    selftaught index sync follows the folders that still have images in the index, and adds their files again.
 
     Example: selftaught index remove photos.index photos/old
     """
-    from selftaught.index import open_table, remove_images
+    from selftaught.files import plain_path
+    from selftaught.index import is_below, open_table, remove_images
 
     table = open_table(index)
     _tell(table, remove_images(table, paths))
-    if any(path.exists() for path in paths):
+    if any(path.exists() and is_below(str(plain_path(path)), root) for path in paths for root in table.roots()):
         print("Their files are still there: selftaught index sync would add them again.")
 
 

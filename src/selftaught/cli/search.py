@@ -73,7 +73,7 @@ def search(
             raise UsageError(f"{printable(what)} is an index, which is searched itself: leave --in out")
         index = open_index(what, use.device)
         ask: Ask = partial(index.search_vectors, exact=exact, root=root)
-        embedder, size, places = index.embedder, len(index), index.roots()
+        embedder, size, places = index.embedder, len(index), index.table.roots()
     else:
         if within is None:
             load_model(use)  # raises an error if there is none

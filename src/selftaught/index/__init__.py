@@ -4,7 +4,7 @@ from selftaught.index.changes import add_images, remove_images, sync_images
 from selftaught.index.collection import MODEL, Hit, Index, locate, make_index, open_index
 from selftaught.index.qdrant import parse_target, push_index
 from selftaught.index.scale import Scale, scale_of
-from selftaught.index.table import as_path, is_index, open_table
+from selftaught.index.table import as_path, is_below, is_index, open_table
 from selftaught.index.thumbnails import to_jpeg
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Scale",
     "add_images",
     "as_path",
+    "is_below",
     "is_index",
     "locate",
     "make_index",
