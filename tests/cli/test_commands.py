@@ -67,11 +67,11 @@ def test_train_evaluate_embed_and_search_in_a_row(call: Call, photos: Path, tmp_
     for within in (photos, tmp_path / "v.parquet", tmp_path / "v.npy"):
         code, found, _ = call("search", run, query, "--in", within, "-k", 5, "--out", tmp_path / "sheet.png")
         assert code == 0
-        outputs.append([line.split()[:2] for line in found.splitlines()[:5]])
+        outputs.append([line.split()[:3] for line in found.splitlines()[:5]])
         assert str(query) not in found, "the query itself is not among its neighbors"
     assert outputs[0] == outputs[1] == outputs[2]
     distances = np.sort(np.linalg.norm(vectors - vectors[5], axis=1))[1:6]
-    np.testing.assert_allclose([float(row[1]) for row in outputs[0]], distances, atol=2e-4)
+    np.testing.assert_allclose([float(row[2]) for row in outputs[0]], distances, atol=2e-4)
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.width > sheet.height // 2 > 100
 

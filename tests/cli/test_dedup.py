@@ -55,13 +55,15 @@ def test_copies_are_listed_shown_and_moved_by_the_script_only(call: Call, run: P
     assert "http" not in page.replace("http-equiv", "")
     before = sorted(path.name for path in collection.iterdir())
     if os.name == "posix":
-        subprocess.run(["sh", script], check=True)
+        done = subprocess.run(["sh", script], check=True, capture_output=True, text=True)
         after = sorted(path.name for path in collection.iterdir())
         moved = sorted(path.name for path in (out / "moved").iterdir())
         assert "pixels.bmp" in after
+        assert done.stdout == f"{len(moved)} moved to {out / 'moved'}\n"
         assert sorted(after + moved) == before
         again = subprocess.run(["sh", script], check=True, capture_output=True, text=True)
         assert "not there" in again.stderr
+        assert again.stdout.startswith("0 moved")
 
 
 def test_different_pictures_have_no_duplicates(call: Call, run: Path, collection: Path) -> None:

@@ -151,7 +151,10 @@ def reproduce(
     ],
     rows: Annotated[
         list[str] | None,
-        typer.Option(help="Only this row; may be given several times, or with commas. (default: all)", metavar="NAME"),
+        typer.Option(
+            help="Only this row, by its name in --plan; may be given several times, or with commas. (default: all)",
+            metavar="NAME",
+        ),
     ] = None,
     data: Annotated[
         Path,

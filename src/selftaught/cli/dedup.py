@@ -31,6 +31,7 @@ SCRIPT = """#!/bin/sh
 # Moves every copy but the best of its group to a folder, which may be given as argument.
 # Written by selftaught dedup; look through it, then run it with sh. Nothing is deleted or overwritten.
 set -eu
+moved=0
 default=TARGET
 target=${1:-$default}
 move() { # the best copy, which must still be there; the copy to move; its place below the target
@@ -41,6 +42,7 @@ move() { # the best copy, which must still be there; the copy to move; its place
     place=$target/$3
     mkdir -p -- "${place%/*}"
     mv -- "$2" "$place"
+    moved=$((moved + 1))
   fi
 }
 """
@@ -123,6 +125,7 @@ def moving_script(found: Duplicates, target: Path) -> str:
         for copy in group.copies[1:]:
             file = found.images.files[copy.index]
             lines.append(f"move {best} {shlex.quote(str(root / file))} {shlex.quote(file)}")
+    lines.append('printf \'%s moved to %s\\n\' "$moved" "$target"')
     return "\n".join(lines) + "\n"
 
 

@@ -189,7 +189,7 @@ def _print_table(found: Found) -> None:
         if len(found) > 1:
             print(f"query {printable(query)}")
         for rank, one in enumerate(near, 1):
-            print(f"{rank:3d}  {one.distance:9.4f}  {rate(one.closer_than):28}  {printable(one.path)}")
+            print(f"{rank:3d}  distance {one.distance:.4f}  {rate(one.closer_than):28}  {printable(one.path)}")
 
 
 def _json(found: Found) -> str:
