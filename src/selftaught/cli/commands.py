@@ -152,8 +152,7 @@ def reproduce(
     rows: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only this row, by its name in --plan; may be given several times, or with commas. (default: all)",
-            metavar="NAME",
+            help="Only this row, named as in --plan; repeated, or with commas. (default: all)", metavar="NAME"
         ),
     ] = None,
     data: Annotated[

@@ -1,5 +1,6 @@
 """selftaught index: make, add to, remove from, sync and push a searchable collection."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -64,6 +65,7 @@ def make(
     use = ModelUse(run, device, size, mirror, scales, whiten)
     index = make_index(out, load_whitened(use, found, out / MODEL))
     _tell(index, add_images(index, images, allow_skipped=allow_skipped))
+    print(f"Next: selftaught search {shlex.quote(printable(out))} QUERY.jpg")
 
 
 @app.command()
@@ -82,9 +84,7 @@ def add(index: Index, images: Images, device: Device = "auto", allow_skipped: Al
 def remove(
     index: Index, paths: Annotated[list[Path], typer.Argument(help="Images, or folders of them.", metavar="PATH")]
 ) -> None:
-    """Take images out of the index; their files stay.
-
-    selftaught index sync follows the folders that still have images in the index, and adds their files again.
+    """Take images out of the index. Their files stay; index sync adds them again, but not those of a whole folder.
 
     Example: selftaught index remove photos.index photos/old
     """
