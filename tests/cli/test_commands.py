@@ -13,9 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
+from typer.main import get_command
 
 from conftest import Call, draw_photos
 from selftaught import Embedder
+from selftaught.cli.commands import SECTIONS, app
 from selftaught.cli.main import main
 from selftaught.recipes import Settings
 
@@ -65,11 +67,11 @@ def test_train_evaluate_embed_and_search_in_a_row(call: Call, photos: Path, tmp_
     for within in (photos, tmp_path / "v.parquet", tmp_path / "v.npy"):
         code, found, _ = call("search", run, query, "--in", within, "-k", 5, "--out", tmp_path / "sheet.png")
         assert code == 0
-        outputs.append([line.split()[:2] for line in found.splitlines()[:5]])
+        outputs.append([line.split()[:3] for line in found.splitlines()[:5]])
         assert str(query) not in found, "the query itself is not among its neighbors"
     assert outputs[0] == outputs[1] == outputs[2]
     distances = np.sort(np.linalg.norm(vectors - vectors[5], axis=1))[1:6]
-    np.testing.assert_allclose([float(row[1]) for row in outputs[0]], distances, atol=2e-4)
+    np.testing.assert_allclose([float(row[2]) for row in outputs[0]], distances, atol=2e-4)
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.width > sheet.height // 2 > 100
 
@@ -98,6 +100,14 @@ def test_help_fits_its_lines_and_gives_flags_no_value(call: Call, monkeypatch: p
             todo += [[*words, name] for name in re.findall(r"^  (\w+)  +[A-Z]", text, re.MULTILINE)]
     assert ["train"] in todo
     assert ["index", "sync"] in todo
+
+
+def test_the_help_begins_with_three_commands_and_has_each_command_once(call: Call) -> None:
+    _, text, _ = call("--help")
+    assert re.findall(r"^  selftaught (\w+)", text, re.MULTILINE)[:3] == ["explore", "train", "search"]
+    listed = [name for names in SECTIONS.values() for name in names]
+    assert sorted(listed) == sorted(get_command(app).commands)  # type: ignore[attr-defined]
+    assert all(f"\n{task}:\n" in text for task in SECTIONS)
 
 
 @pytest.mark.parametrize("words", [[], ["index"], ["data"]])

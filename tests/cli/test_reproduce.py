@@ -65,7 +65,7 @@ def test_a_quick_row_is_drawn_trained_and_shown_and_then_left_as_it_is(
 ) -> None:
     monkeypatch.setattr(reproduction, "Quick", partial(Quick, products=16, photos=8, epochs=1))
     code, out, error = reproduce("scratch", "--quick", "--rows", "stml", "--device", "cpu")
-    assert (code, "[1/1] STML on embedded, seed 0" in error) == (0, True)
+    assert (code, "[1/1] stml: STML on drawn photos, seed 0" in error) == (0, True)
     assert "1 job: 1 to run in about" in out
     assert "Drawn product photos" in out
     assert "cannot be compared with the paper's" in out

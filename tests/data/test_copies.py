@@ -66,6 +66,17 @@ def test_the_largest_then_the_sharpest_then_the_least_compressed_is_best(tmp_pat
     assert seen["jpeg.jpg"].pixels != seen["original.png"].pixels
 
 
+def test_a_gray_copy_is_never_better_than_the_colored_photo_of_its_size(tmp_path: Path) -> None:
+    original = photo()
+    original.filter(ImageFilter.GaussianBlur(1)).save(tmp_path / "colored.jpg", quality=60)
+    original.convert("L").save(tmp_path / "gray.jpg", quality=95)
+    original.convert("L").convert("RGB").save(tmp_path / "gray.png")
+    colored, *gray = (examine(str(tmp_path / name)) for name in ("colored.jpg", "gray.jpg", "gray.png"))
+    for copy in gray:
+        assert copy.sharpness > colored.sharpness
+        assert colored.quality > copy.quality
+
+
 def test_alterations_change_a_picture_of_any_size() -> None:
     for size in ((1, 1), (7, 500), (64, 48)):
         image = photo(size=size)

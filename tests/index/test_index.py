@@ -69,7 +69,7 @@ def test_an_index_finds_what_a_plain_search_finds_and_needs_nothing_but_its_fold
         assert [hit.path for hit in hits] == [path for path, _ in true]
         np.testing.assert_allclose([hit.distance for hit in hits], [d for _, d in true], atol=1e-3)
     assert hits[0].closer_than == 1.0
-    assert reopened.roots() == [str(images)]
+    assert reopened.table.roots() == [str(images)]
     assert "24 images" in repr(reopened)
     assert [len(near) for near in reopened.search([query, images / "class 0" / "0.jpg"], k=99)] == [24, 24]
     assert reopened.search([], k=3) == []
@@ -130,7 +130,7 @@ def test_a_folder_is_followed_and_others_stay(index: Index, images: Path, tmp_pa
     assert (change.written, change.removed, len(index)) == (1, 5, 23)
     (other / "class 0" / "2.jpg").unlink()
     assert sync_images(index, quiet=True).removed == 1
-    assert index.roots() == [str(images), str(other)]
+    assert index.table.roots() == [str(images), str(other)]
     shutil.rmtree(other)
     with pytest.raises(UsageError, match=r"there is no folder .*; if it is gone for good, .* index remove"):
         sync_images(index, quiet=True)

@@ -1,9 +1,10 @@
 """The commands: those around training, thin, and the list of all. What takes seconds to import is imported by them."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from selftaught import __version__
 from selftaught.cli.cache import app as cache_app
@@ -13,12 +14,32 @@ from selftaught.cli.model_commands import cluster, dedup, embed, evaluate, explo
 from selftaught.cli.options import AllowSkipped, Device, Images, Seed
 from selftaught.cli.train import TrainCommand, train
 
+SECTIONS = {
+    "First, without training": ("explore", "dedup", "cluster", "search"),
+    "Train, and measure": ("advise", "train", "evaluate", "report"),
+    "Use a model": ("index", "embed", "export", "share"),
+    "Demo, paper, cache": ("demo", "reproduce", "figures", "data", "cache"),
+}
+
+
+class ByTask(TyperGroup):
+    """The commands by what they are for, in the order in which a new user needs them."""
+
+    def format_commands(self, _ctx: Any, formatter: Any) -> None:
+        for task, names in SECTIONS.items():
+            with formatter.section(task):
+                formatter.write_dl([(f"{name:9}", self.commands[name].get_short_help_str(80)) for name in names])
+
+
 app = typer.Typer(
     name="selftaught",
-    help="Turn a folder of unlabeled images into an embedding model, in which near means the same thing.",
+    cls=ByTask,
+    help="Turn a folder of unlabeled images into an embedding model, in which near means the same thing.\n\nStart with:"
+    "\n\n\b\nselftaught explore tf_efficientnet_lite0 PHOTOS  look around, without training"
+    "\nselftaught train PHOTOS --out RUN                learn from the photos"
+    "\nselftaught search RUN QUERY.jpg --in PHOTOS      find photos like this one",
     no_args_is_help=True,
-    epilog="Start with: selftaught explore tf_efficientnet_lite0 PHOTOS, which needs no training. "
-    "Exit codes: 0 done, 1 failed, 2 misuse, 130 interrupted.",
+    epilog="selftaught COMMAND --help describes each. Exit codes: 0 done, 1 failed, 2 misuse, 130 interrupted.",
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -130,7 +151,9 @@ def reproduce(
     ],
     rows: Annotated[
         list[str] | None,
-        typer.Option(help="Only this row; may be given several times, or with commas. (default: all)", metavar="NAME"),
+        typer.Option(
+            help="Only this row, named as in --plan; repeated, or with commas. (default: all)", metavar="NAME"
+        ),
     ] = None,
     data: Annotated[
         Path,

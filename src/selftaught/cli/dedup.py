@@ -31,6 +31,7 @@ SCRIPT = """#!/bin/sh
 # Moves every copy but the best of its group to a folder, which may be given as argument.
 # Written by selftaught dedup; look through it, then run it with sh. Nothing is deleted or overwritten.
 set -eu
+moved=0
 default=TARGET
 target=${1:-$default}
 move() { # the best copy, which must still be there; the copy to move; its place below the target
@@ -41,6 +42,7 @@ move() { # the best copy, which must still be there; the copy to move; its place
     place=$target/$3
     mkdir -p -- "${place%/*}"
     mv -- "$2" "$place"
+    moved=$((moved + 1))
   fi
 }
 """
@@ -123,6 +125,7 @@ def moving_script(found: Duplicates, target: Path) -> str:
         for copy in group.copies[1:]:
             file = found.images.files[copy.index]
             lines.append(f"move {best} {shlex.quote(str(root / file))} {shlex.quote(file)}")
+    lines.append('printf \'%s moved to %s\\n\' "$moved" "$target"')
     return "\n".join(lines) + "\n"
 
 
@@ -141,7 +144,7 @@ def write_duplicates_page(path: Path, found: Duplicates) -> None:
     if shown:
         more = len(found.groups) - len(shown)
         note = f" The first {len(shown)} are shown; {more} more are in duplicates.csv." if more else ""
-        text = f"The best copy first: the largest, then the sharpest. A watermark looks sharp, so look yourself.{note}"
+        text = f"The best copy first: largest, in color, sharpest. A watermark looks sharp, so look yourself.{note}"
         groups = [_group(found.images, number, group) for number, group in enumerate(shown, 1)]
         sections.append(Section("Groups", text, html=photo_groups(groups)))
     write_gallery(path, f"Duplicates in {printable(found.images.root)}", summarize(found), sections)

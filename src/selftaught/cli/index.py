@@ -1,5 +1,6 @@
 """selftaught index: make, add to, remove from, sync and push a searchable collection."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,8 +31,8 @@ class MakeByDefault(TyperGroup):
 app = typer.Typer(
     cls=MakeByDefault,
     no_args_is_help=True,
-    help="Make a searchable collection, and change it.\n\nselftaught index RUN IMAGES --out INDEX makes one. It holds "
-    "vectors, paths, thumbnails and the model, so that selftaught search INDEX QUERY needs nothing else. "
+    help="Make a collection for many searches, and change it.\n\nselftaught index RUN IMAGES --out INDEX makes one. "
+    "It holds vectors, paths, thumbnails and the model, so that selftaught search INDEX QUERY needs nothing else. "
     "Needs the extra index.\n\nExample: selftaught index tf_efficientnet_lite0 photos --out photos.index",
 )
 Index = Annotated[Path, typer.Argument(help="An index folder written by selftaught index.", metavar="INDEX")]
@@ -59,6 +60,7 @@ def make(
     found = open_images(images, "all", allow_skipped=allow_skipped)  # before a folder is made
     index = make_index(out, load_whitened(use, found, out / MODEL))
     _tell(index, add_images(index, images, allow_skipped=allow_skipped))
+    print(f"Next: selftaught search {shlex.quote(printable(out))} QUERY.jpg")
 
 
 @app.command()
@@ -77,15 +79,16 @@ def add(index: Index, images: Images, device: Device = "auto", allow_skipped: Al
 def remove(
     index: Index, paths: Annotated[list[Path], typer.Argument(help="Images, or folders of them.", metavar="PATH")]
 ) -> None:
-    """Take images out of the index. Their files stay, and selftaught index sync adds them again.
+    """Take images out of the index. Their files stay; index sync adds them again, but not those of a whole folder.
 
     Example: selftaught index remove photos.index photos/old
     """
-    from selftaught.index import open_table, remove_images
+    from selftaught.files import plain_path
+    from selftaught.index import is_below, open_table, remove_images
 
     table = open_table(index)
     _tell(table, remove_images(table, paths))
-    if any(path.exists() for path in paths):
+    if any(path.exists() and is_below(str(plain_path(path)), root) for path in paths for root in table.roots()):
         print("Their files are still there: selftaught index sync would add them again.")
 
 

@@ -225,7 +225,7 @@ def explore(
     browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     allow_skipped: AllowSkipped = False,
 ) -> None:
-    """Look around in a collection. A local page with a map of all photos, their neighbors, and selections.
+    """Look around in a collection, on a local page. A map of all photos, their neighbors, and selections.
 
     Runs until Ctrl-C. An index opens at once; otherwise all images are embedded first. Needs the extra explore.
 

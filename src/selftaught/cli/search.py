@@ -73,7 +73,7 @@ def search(
             raise UsageError(f"{printable(what)} is an index, which is searched itself: leave --in out")
         index = open_index(what, use.device)
         ask: Ask = partial(index.search_vectors, exact=exact, root=root)
-        embedder, size, places = index.embedder, len(index), index.roots()
+        embedder, size, places = index.embedder, len(index), index.table.roots()
     else:
         if within is None:
             load_model(use)  # raises an error if there is none
@@ -189,7 +189,7 @@ def _print_table(found: Found) -> None:
         if len(found) > 1:
             print(f"query {printable(query)}")
         for rank, one in enumerate(near, 1):
-            print(f"{rank:3d}  {one.distance:9.4f}  {rate(one.closer_than):28}  {printable(one.path)}")
+            print(f"{rank:3d}  distance {one.distance:.4f}  {rate(one.closer_than):28}  {printable(one.path)}")
 
 
 def _json(found: Found) -> str:

@@ -19,6 +19,8 @@ from selftaught.files import read_file
 FINGERPRINT_SIDE = 32
 SHARPNESS_SIDE = 512
 """The longer side at which sharpness is measured, so that it does not depend on the number of pixels."""
+GRAY = 8
+"""Channels that nowhere differ by more, of 255, are gray up to compression."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,13 @@ class Picture:
     bytes: int
     sharpness: float
     pixels: str
+    colored: bool
 
     @property
-    def quality(self) -> tuple[int, float, int]:
-        """Larger is better: most pixels, then sharpest (a tenth more or less does not count), then most bytes."""
+    def quality(self) -> tuple[int, bool, float, int]:
+        """Larger is better: most pixels, then color, then sharpest (in steps of a tenth), then most bytes."""
         steps = round(np.log(self.sharpness + 1e-9) / np.log(1.1))
-        return self.width * self.height, steps, self.bytes
+        return self.width * self.height, self.colored, steps, self.bytes
 
 
 def find_same_files(paths: Sequence[str]) -> list[int]:
@@ -72,7 +75,7 @@ def find_same_bytes(paths: Sequence[str]) -> list[int]:
 
 
 def examine(path: str) -> Picture:
-    """A picture's size, bytes, sharpness and pixels.
+    """A picture's size, bytes, sharpness, pixels, and whether it has color.
 
     Raises:
         ImageError: if it cannot be read.
@@ -83,7 +86,8 @@ def examine(path: str) -> Picture:
     small.thumbnail((SHARPNESS_SIDE, SHARPNESS_SIDE), Image.Resampling.BOX)
     gray = np.pad(np.asarray(small, np.float32), 1, mode="edge")
     edges = gray[:-2, 1:-1] + gray[2:, 1:-1] + gray[1:-1, :-2] + gray[1:-1, 2:] - 4 * gray[1:-1, 1:-1]
-    return Picture(image.width, image.height, stamp(path)[0], float(edges.var()), digest)
+    colored = np.ptp(np.asarray(image.resize((64, 64), Image.Resampling.BOX)), axis=2).max() > GRAY
+    return Picture(image.width, image.height, stamp(path)[0], float(edges.var()), digest, bool(colored))
 
 
 def hash_picture(path: str) -> np.ndarray:

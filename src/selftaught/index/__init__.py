@@ -14,6 +14,7 @@ from selftaught.index.qdrant import push_index as push_index
 from selftaught.index.scale import Scale as Scale
 from selftaught.index.scale import scale_of as scale_of
 from selftaught.index.table import as_path as as_path
+from selftaught.index.table import is_below as is_below
 from selftaught.index.table import is_index as is_index
 from selftaught.index.table import open_table as open_table
 from selftaught.index.thumbnails import to_jpeg as to_jpeg

@@ -50,7 +50,7 @@ def sync_images(
 ) -> Change:
     """Make the index match a folder (by default each folder it was made from); images elsewhere stay."""
     reporter = Reporter(quiet)
-    sources = [source] if source is not None else index.roots()
+    sources = [source] if source is not None else index.table.roots()
     try:
         # All before the first change: a missing folder changes nothing.
         folders = [open_images(place, "all", allow_skipped=allow_skipped) for place in sources]

@@ -12,7 +12,7 @@ from selftaught.encoding import ImageLike
 from selftaught.errors import SelftaughtError, UsageError, counted, printable
 from selftaught.files import lock_folder, new_folder
 from selftaught.index.scale import Scale, scale_of_table
-from selftaught.index.table import About, ImageTable, as_path, create_table, is_index, open_table
+from selftaught.index.table import About, ImageTable, create_table, is_index, open_table
 from selftaught.model_files import DESCRIPTION, write_model
 
 MODEL = "model"
@@ -46,10 +46,6 @@ class Index:
 
     def __repr__(self) -> str:
         return f"Index({str(self.folder)!r}, {counted(len(self), 'image')}, {self.embedder.description['backbone']})"
-
-    def roots(self) -> list[str]:
-        """The folders whose images are in the index."""
-        return sorted(map(as_path, self.table.column("root")["root"].unique().to_pylist()))
 
     def search(
         self, images: Sequence[ImageLike], k: int = 10, *, exact: bool = False, root: Path | None = None

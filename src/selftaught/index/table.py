@@ -106,6 +106,10 @@ class ImageTable:
     def paths(self) -> list[str]:
         return list(map(as_path, self.column("path")["path"].to_pylist()))
 
+    def roots(self) -> list[str]:
+        """The folders whose images are in the index."""
+        return sorted(map(as_path, self.column("root")["root"].unique().to_pylist()))
+
     def take(self, positions: Sequence[int], *names: str) -> pa.Table:
         """Some columns of the rows at these positions."""
         with _in_words(self.folder):

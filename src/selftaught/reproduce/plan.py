@@ -23,6 +23,7 @@ from selftaught.reproduce.inputs import (
     needed_benchmarks,
     weights_for,
 )
+from selftaught.reproduce.quick import EMBEDDED
 from selftaught.reproduce.request import Request
 from selftaught.reproduce.table import Row
 from selftaught.training import measure_pace
@@ -47,7 +48,8 @@ class Job:
     @property
     def title(self) -> str:
         arch = f" {self.row.arch}" if self.row.arch else ""
-        return f"{self.row.label}{arch} on {self.dataset}, seed {self.seed}"
+        data = "drawn photos" if self.dataset == EMBEDDED else self.dataset
+        return f"{self.row.name}: {self.row.label}{arch} on {data}, seed {self.seed}"
 
     @property
     def open(self) -> bool:

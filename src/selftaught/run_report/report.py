@@ -137,7 +137,7 @@ def _neighbors(looks: Looks) -> Section:
             for name, rows in found.items()
         }
         blocks.append(comparison(_find(looks, query), rows))
-    text = f"{len(queries)} photos drawn at random, not chosen, and the nearest to each among {_which(looks)}. "
+    text = f"{len(queries)} photos taken at random, not chosen, and the nearest to each among {_which(looks)}. "
     if looks.labels is not None:
         text += "✓ is a photo of the same class, ✗ one of another."
     elif BEFORE in found:

@@ -15,7 +15,7 @@ shelf.report = () => {
   const { names, selected } = shelf;
   map.chosen = selected || matches;
   if (selected) say(`${selected.size} of ${names.length} photos selected`);
-  else if (!matches) say(progress || `${names.length} photos`);
+  else if (!matches) say(progress || `${names.length} photos${map.current < 0 ? ": click one to see its neighbors" : ""}`);
   else if (!matches.size) say("No photo has such a name.");
   else say(`${matches.size} of ${names.length} photos have such a name; Enter opens one after another`);
 };
