@@ -287,6 +287,7 @@ def test_every_value_of_a_description_may_be_wrong_in_every_way(run: Path, tmp_p
     changed = [description | {name: value} for name in used for value in wrong]
     inner = description["preprocessing"]
     changed += [description | {"preprocessing": inner | {name: value}} for name in [*inner, "new"] for value in wrong]
+    changed.append(description | {"preprocessing": inner | {"mean": [10**400] * 3}})
     changed += [{k: v for k, v in description.items() if k != name} for name in used]
     texts = [json.dumps(content) for content in changed] + ["[" * 100_000, "[]", "5", "", '{"format": 1']
     messages = []
