@@ -40,6 +40,20 @@ def test_a_reader_that_the_system_ends_is_one_sentence(
     assert issubclass(ReadersEnded, SelftaughtError)
 
 
+def test_a_reader_that_the_system_ends_between_two_passes_is_one_sentence(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.2)
+    reader = FileReader(VIEWS, workers=2)
+    try:
+        assert len(list(reader.read(requests(photos)))) == 60
+        os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGKILL)
+        with pytest.raises(ReadersEnded, match=r"the system ended a process that reads images"):
+            list(reader.read(requests(photos)))
+    finally:
+        reader.close()
+
+
 class FullDisk(Dataset[torch.Tensor]):
     """Its items do not fit into the files, those of the shared memory too, that a reader may write from now on."""
 

@@ -62,9 +62,8 @@ class Loader(Generic[T]):
             ReadersEnded: if workers cannot be started, or one was ended from outside.
         """
         self._requests = requests
-        answers = self._begin()
         try:
-            yield from answers
+            yield from self._begin()
         except (RuntimeError, OSError, EOFError):
             if code := self._exit_code():
                 how = WHY.get(code, f"by signal {-code}" if code < 0 else f"with exit code {code}")
