@@ -149,3 +149,13 @@ def test_parts_must_be_complete_and_of_one_kind(tmp_path: Path) -> None:
     part("v.1-of-3.npy")
     with pytest.raises(UsageError, match="parts of 2 and of 3"):
         read_vectors(whole)
+
+
+@pytest.mark.parametrize("name", ["v[1]", "v*", "v\n?", "v(+"])
+def test_parts_are_found_whatever_the_file_is_called(name: str, tmp_path: Path) -> None:
+    whole = tmp_path / f"{name}.npy"
+    for number in (1, 2):
+        content = Vectors(Path("/p"), (str(number),), torch.ones(1, 2), "m")
+        write_vectors(tmp_path / f"{name}.{number}-of-2.npy", content)
+        write_vectors(tmp_path / f"other {name}.{number}-of-3.npy", content)
+    assert read_vectors(whole).paths == ("1", "2")

@@ -23,7 +23,7 @@ def choose_device(device: str | torch.device) -> torch.device:
         torch.empty(0, device=chosen)
     except RuntimeError:
         raise UsageError(f"there is no device {printable(device)!r} here: use auto or {' or '.join(here)}") from None
-    return chosen
+    return chosen if chosen.type == "cuda" else torch.device(chosen.type)  # others have no numbers
 
 
 def check_device(device: torch.device) -> None:

@@ -144,7 +144,7 @@ def build_network(folder: Path, description: dict[str, Any], backbone: nn.Module
         encoder = Encoder(module, preprocessing, pooling=description["pooling"])
         head = HEADS[description["head"]](encoder.features, description["dim"])
         network = EmbeddingNetwork(encoder, {"f": head}, normalize=description["metric"] == "cosine")
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
         if is_out_of_memory(error):
             raise
         raise _no_model(folder / DESCRIPTION, str(error)) from None

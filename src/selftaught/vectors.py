@@ -20,7 +20,6 @@ from selftaught.model_files import METRICS
 
 FORMAT = 2
 SUFFIXES = (".parquet", ".npy")
-PART = re.compile(r".*\.(\d+)-of-(\d+)")
 
 
 @dataclass(frozen=True)
@@ -137,8 +136,8 @@ def part_of(path: Path, number: int, count: int) -> Path:
 
 
 def _joined(path: Path) -> Vectors:
-    found = {file: PART.fullmatch(file.stem) for file in path.parent.glob(f"{path.stem}.*-of-*{path.suffix}")}
-    counts = {int(match[2]) for match in found.values() if match}
+    pattern = re.compile(rf"{re.escape(path.stem)}\.\d+-of-(\d+){re.escape(path.suffix)}")
+    counts = {int(match[1]) for file in path.parent.glob("*") if (match := pattern.fullmatch(file.name))}
     if len(counts) != 1:
         several = f": there are parts of {' and of '.join(map(str, sorted(counts)))}" if counts else ""
         raise UsageError(f"there is no file {printable(path)}{several}")

@@ -1,6 +1,6 @@
 """Items before they are needed: batches from worker processes that serve every pass of a run, or from a thread."""
 
-import multiprocessing
+import multiprocessing.queues
 import os
 import signal
 import threading
@@ -20,8 +20,11 @@ from selftaught.errors import SelftaughtError
 
 T = TypeVar("T")
 FEWER = "end other work on this machine, or use fewer of them (in training: --set workers=N)"
-WHY = {-9: "most likely because the memory ran out", -7: "most likely because the shared memory (/dev/shm) ran out"}
-"""Reasons by the exit code of a process that a signal ended: SIGKILL, SIGBUS."""
+NOT_SENT = 3
+"""The exit code of a worker that could not send what it had read."""
+SHARED = "most likely because the shared memory ran out (/dev/shm; a container gets more with --shm-size)"
+WHY = {-9: "most likely because the memory ran out", -7: SHARED, NOT_SENT: SHARED}
+"""Reasons by the exit code of a process, for a signal the negative number: SIGKILL, SIGBUS."""
 
 AHEAD = 3
 """The number of items that are made before they are asked for."""
@@ -63,9 +66,8 @@ class Loader(Generic[T]):
             ReadersEnded: if workers cannot be started, or one was ended from outside.
         """
         self._requests = requests
-        answers = self._begin()
         try:
-            yield from answers
+            yield from self._begin()
         except (RuntimeError, OSError, EOFError):
             if code := self._exit_code():
                 how = WHY.get(code, f"by signal {-code}" if code < 0 else f"with exit code {code}")
@@ -179,6 +181,8 @@ def _begin_worker(_: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     # PyTorch looks at the parent, which of a process from a fork server is the server: it outlives a killed command.
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    # Python would print a traceback and drop what cannot be sent, and the main process would wait for it forever.
+    multiprocessing.queues.Queue._on_queue_feeder_error = staticmethod(lambda *_: os._exit(NOT_SENT))  # type: ignore[attr-defined]
 
 
 def _end_with_parent() -> None:
