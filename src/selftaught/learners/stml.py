@@ -103,6 +103,8 @@ class STML(Learner):
         return neighbor_batches(embeddings, self.batch_size, self.settings.per_query, generator, search=shared)
 
     def place(self, embeddings: Tensor) -> Tensor:
+        # Each view lies in its own main directions. One layer for both finds purer neighbors, but the models that learn
+        # from these are no better (docs/best.md).
         if self.settings.batches != "whitened":
             return embeddings
         every = -(-len(embeddings) // WHITENED_ON)

@@ -114,8 +114,9 @@ def choose_use_size(settings: Settings, backbone: Backbone) -> list[Choice]:
 def _pooling(settings: Settings, backbone: Backbone) -> list[Choice]:
     if settings.pooling is not None:
         return []
-    generalized = backbone.name.startswith(GENERALIZED)
-    return [Choice("pooling", "gem" if generalized else "avg+max", f"what was found best for {backbone.name}")]
+    if backbone.name.startswith(GENERALIZED):
+        return [Choice("pooling", "gem", "what was found best for EfficientNet-Lite")]
+    return [Choice("pooling", "avg+max", "as in the authors' code")]
 
 
 def choose_neighbors(things: int | None) -> Choice:

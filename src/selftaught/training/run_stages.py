@@ -42,7 +42,7 @@ def start_run(
         raise UsageError(
             "semi-supervised training needs both --labeled and --unlabeled, and no other folder of images beside them"
         )
-    if (places["images"] is None and labeled is None) or out is None:
+    if (places["images"] is None and labeled is None) or out in (None, ""):
         raise UsageError("training needs a folder of images and an --out folder for the run, or --resume RUN")
     if places["eval"] is None and (options["eval_level"] or options["eval_labels"]):
         raise UsageError("--level and --labels say what the classes of the --eval images are: give --eval too")
