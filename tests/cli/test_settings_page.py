@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from selftaught.cli.settings_page import make_page, setting_descriptions
+from selftaught.cli.settings_page import loss_parts, make_page, setting_descriptions
 from selftaught.learners import METHODS
 from selftaught.recipes import setting_kinds
 from selftaught.training import SIGNALS
@@ -21,11 +21,18 @@ def test_every_setting_has_a_description(method: str) -> None:
     assert not missing, f"a docstring below each of these fields must say what it is: {missing}"
 
 
-def test_every_loss_and_every_number_that_a_run_writes_has_a_description(run: Path) -> None:
-    written = {name for method in METHODS.values() for name in method.learner.loss_names}
+def test_every_part_of_a_loss_has_a_description() -> None:
+    told = loss_parts()
+    for method in METHODS.values():
+        assert all(f'"{name}": ' in told[method.title] for name in method.learner.loss_names[1:])
+
+
+def test_every_number_that_a_run_writes_has_a_description(run: Path) -> None:
+    written: set[str] = set()
     for file in ("metrics.jsonl", "timing.jsonl", "start.json"):
         written |= {name for line in (run / file).read_text().splitlines() for name in json.loads(line)}
     assert {"loss", "effective_rank", "recall@8", "images_per_second"} <= written
+    written -= set(METHODS["stml"].learner.loss_names[1:])
     assert written <= KNOWN, f"SIGNALS in training/logbook.py must say what these are: {written - KNOWN}"
 
 

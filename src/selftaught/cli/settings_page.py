@@ -38,7 +38,14 @@ def make_page() -> str:
     parts.append("## Signals")
     for file, columns in SIGNALS.items():
         parts += [f"In {_code(file)}:", _table(("name", "what it is"), columns.items())]
+    parts += ["Beside `loss`, its parts, where it has some:", _table(("method", "parts"), loss_parts().items())]
     return "\n\n".join(parts) + "\n"
+
+
+def loss_parts() -> dict[str, str]:
+    """The parts of the loss of each method that has some, in words, by the method's title."""
+    learners = {method.title: method.learner for method in METHODS.values() if len(method.learner.loss_names) > 1}
+    return {title: _docstrings(inspect.getsource(learner))["loss_names"] for title, learner in learners.items()}
 
 
 def _own_settings() -> Iterable[tuple[str, type[Settings], dict[str, Any]]]:
@@ -104,7 +111,10 @@ def _docstrings(source: str) -> dict[str, str]:
     found = {}
     for field, text in pairwise(body):
         match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]),
+                ast.Expr(value=ast.Constant(value=str(words))),
+            ):
                 found[name] = " ".join(words.split())
     return found
 

@@ -75,6 +75,7 @@ class ABE(LabeledLearner):
 
     settings_class = ABESettings
     loss_names = ("loss", "metric", "divergence")
+    """"metric": on embeddings; "divergence": of keeping the learners apart."""
     head = "ensemble"
 
     def __init__(self, encoder: Encoder, settings: ABESettings, classes: Tensor) -> None:

@@ -78,6 +78,7 @@ class ABIER(LabeledLearner):
     """
 
     loss_names = ("loss", "boosted", "independence")
+    """"boosted": of the boosted learners; "independence": of keeping them apart."""
     head = "boosted"
 
     def __init__(self, encoder: Encoder, settings: Settings, classes: Tensor) -> None:

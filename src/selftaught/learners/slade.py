@@ -92,6 +92,7 @@ class Slade(LabeledLearner):
 
     settings_class = SladeSettings
     loss_names = ("loss", "labeled", "unlabeled", "basis")
+    """"labeled": of images with labels; "unlabeled": of pairs of images without; "basis": of the basis vectors."""
 
     def __init__(self, encoder: Encoder, settings: SladeSettings, classes: Tensor) -> None:
         super().__init__(encoder, settings, classes)

@@ -67,6 +67,7 @@ class STML(Learner):
     batch_head = "g"
     settings_class = STMLSettings
     loss_names = ("loss", "contrastive", "distillation")
+    """"contrastive": of Eq. 1, for f and g; "distillation": of Eq. 2."""
 
     def __init__(self, encoder: Encoder, settings: STMLSettings, images: int = 0) -> None:
         super().__init__(encoder, settings, images)

@@ -57,6 +57,7 @@ class UDMLSS(Learner):
 
     settings_class = UDMLSettings
     loss_names = ("loss", "metric", "rotation")
+    """"metric": on embeddings; "rotation": of telling quarter turns apart."""
     groups_images = True
 
     def __init__(self, encoder: Encoder, settings: UDMLSettings, images: int) -> None:

@@ -21,16 +21,6 @@ SIGNALS: dict[str, dict[str, str]] = {
         "epoch": "How many epochs were done.",
         "lr": "Learning rate of the backbone in the epoch; of the heads, where they alone learn.",
         "loss": "Mean of the minimized loss over the epoch's steps; Eq. 3 for STML.",
-        "contrastive": "STML: its part of Eq. 1, for f and g.",
-        "distillation": "STML: its part of Eq. 2.",
-        "metric": "UDML-SS, ABE: the part of the loss on embeddings.",
-        "rotation": "UDML-SS: the part of telling quarter turns apart.",
-        "boosted": "ABIER: the part of the boosted learners.",
-        "independence": "ABIER: the part of keeping learners apart.",
-        "divergence": "ABE: the part of keeping learners apart.",
-        "labeled": "SLADE: the part of the images with labels.",
-        "unlabeled": "SLADE: the part of pairs of images without labels.",
-        "basis": "SLADE: the part of the basis vectors.",
         "effective_rank": "In how many directions the embeddings of all training images spread: the exponential of "
         "the entropy of their singular values' shares. Far below its start, training has collapsed.",
         "view_agreement": "How often, of two random views of an image, the second is nearer to the first than any "
@@ -53,7 +43,7 @@ SIGNALS: dict[str, dict[str, str]] = {
         "images_per_second": "Images learned from, divided by the duration of the steps.",
     },
 }
-"""What a run writes about itself, file by file."""
+"""What a run of any method writes about itself, file by file."""
 
 
 class Logbook:
