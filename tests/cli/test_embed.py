@@ -328,6 +328,10 @@ def test_whitened_vectors_keep_the_model_they_need(call: Call, run: Path, photos
     assert call("search", tmp_path / "v.model", query, "--in", out, "--out", tmp_path / "s.png")[0] == 0
     code, _, log = call("embed", run, photos, "--out", out, "--whiten", "--mirror")
     assert (code, "whitened from another model" in log) == (2, True)
+    (tmp_path / "w.model").write_text("mine")
+    code, _, log = call("embed", run, photos, "--out", tmp_path / "w.npy", "--whiten")
+    assert (code, "w.model, but that is a file" in log) == (2, True)
+    assert "embedding" not in log  # it is said before the work
     code, found, _ = call("search", run, query, "--in", photos, "--whiten", "--out", tmp_path / "s.png")
     assert (code, len(found.splitlines())) == (0, 11)
 

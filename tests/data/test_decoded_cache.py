@@ -360,6 +360,14 @@ def test_a_collection_without_a_name_is_counted_and_can_be_deleted(photos: Path,
     assert delete_collection(held)
 
 
+def test_a_cache_that_can_be_nowhere_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SELFTAUGHT_CACHE", str(tmp_path / ("x" * 300)))
+    cache = DecodedCache("photos")
+    assert cache.closed_because is not None
+    assert cache.find("random", ["a.jpg"]) == [-1]
+    cache.close()
+
+
 def test_a_user_without_a_home_folder_has_a_cache_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")

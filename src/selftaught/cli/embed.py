@@ -91,6 +91,8 @@ def _previous(out: Path, embedder: Embedder, root: Path, reporter: Reporter) -> 
 def _whitened(use: ModelUse, images: ImageFolder, out: Path, reporter: Reporter) -> Embedder:
     """The model whitened on these images, kept beside the vectors: later images and queries need the same model."""
     place = out.with_suffix(WHITENED)
+    if place.exists() and not place.is_dir():
+        raise UsageError(f"the whitened model is kept in {printable(place)}, but that is a file: choose another --out")
     whitened = load_whitened(use, images, place)
     if not (place / DESCRIPTION).is_file():
         write_model(place, whitened.network, whitened.description)

@@ -58,7 +58,10 @@ class DecodedCache:
         """Read the records that this process or others have added since the last time; false if there are none."""
         self.flush()
         before = {index: (records, pixels) for index, records, pixels in self._sizes}
-        sizes = [(index, *found) for index in sorted(self.folder.glob("*.index")) if (found := segment_sizes(index))]
+        listed: list[Path] = []
+        with suppress(OSError):  # a folder that cannot be read has none
+            listed = sorted(self.folder.glob("*.index"))
+        sizes = [(index, *found) for index in listed if (found := segment_sizes(index))]
         if self._writing is not None and Path(self._writing[1].name) not in {index for index, *_ in sizes}:
             self._end_segment()  # it was deleted: images added to it would never be found
         if sizes == self._sizes:
