@@ -37,7 +37,7 @@ def timm_form(network: EmbeddingNetwork, name: str) -> TimmForm | str:
     if not isinstance(head, nn.Identity | nn.Linear):
         return "its head has more than one layer"
     if backbone.feature_map and network.encoder.pooling == "gem":
-        return "it pools by the generalized mean, which timm does not have"
+        return "it pools by the generalized mean, which timm does not have (train with --set pooling=avg+max for that)"
     doubled = backbone.feature_map and network.encoder.pooling == "avg+max"
     if doubled and isinstance(head, nn.Identity):
         return "it has no head, and pools by average plus maximum"
