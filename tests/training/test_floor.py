@@ -188,13 +188,13 @@ def test_the_verdict_says_in_words_whether_training_was_worth_it() -> None:
     scored["half-whitened"]["recall@1"] = 0.35
     said = give_verdict(scored, "plain backbone", {"found_again": 0.99, "recall@1": 0.452, "map@r": 0.151}, False)
     assert said == (
-        "training gained 5.2 points of Recall@1 (45.2%; without training 40.0% at best, plain backbone) "
+        "training gained 5.2 points of Recall@1 (45.2%; without training 40.0% at best: plain backbone) "
         "and lost 4.9 points of MAP@R (15.1%; 20.0%)"
     )
     both = give_verdict(scored, "plain backbone", {"found_again": 0.99, "recall@1": 0.452, "map@r": 0.251}, False)
-    assert both.endswith("at best, plain backbone) and gained 5.1 points of MAP@R (25.1%; 20.0%)")
+    assert both.endswith("at best: plain backbone) and gained 5.1 points of MAP@R (25.1%; 20.0%)")
     same = give_verdict(scored, "plain backbone", {"found_again": 0.99, "recall@1": 0.4, "map@r": 0.2}, False, 96)
-    assert same.startswith("training did not change Recall@1 (40.0%; without training 40.0% at best, plain backbone)")
+    assert same.startswith("training did not change Recall@1 (40.0%; without training 40.0% at best: plain backbone)")
     assert same.endswith("; with 96 labeled photos, up to 9.8 points of Recall@1 may be chance")
     for recall, word in ((0.3, "right"), (0.5, "wrong")):
         told = give_verdict(scored, "plain backbone", {"found_again": 0.9, "recall@1": recall, "map@r": 0.1}, True)

@@ -142,7 +142,7 @@ def _compare(floors: Mapping[str, Mapping[str, float]], best: str, row: Mapping[
         most = {score: max(floor[score] for floor in floors.values()) for score in ("recall@1", "map@r")}
         by = max(floors, key=lambda name: floors[name]["recall@1"])
         told = f"training {_change(row, most, 'recall@1')} Recall@1 ({row['recall@1']:.1%}; {without} "
-        told += f"{most['recall@1']:.1%} at best, {by}) and {_change(row, most, 'map@r')} MAP@R "
+        told += f"{most['recall@1']:.1%} at best: {by}) and {_change(row, most, 'map@r')} MAP@R "
         told += f"({row['map@r']:.1%}; {most['map@r']:.1%})"
     else:
         told = f"images are found again at {after:.2%}, {without} at {before:.2%} ({best})"
