@@ -53,7 +53,7 @@ def process_of(rank: int, launcher: int) -> int:
 
 
 def assert_alike(ones: list[dict[str, float]], others: list[dict[str, float]]) -> None:
-    """Equal but for a neighbor that sums in another order may rank otherwise: thousandths of a loss, an image's score."""
+    """Equal but for a neighbor that sums in another order may exchange: thousandths of a loss, one image of a score."""
     assert len(ones) == len(others)
     for one, other in zip(ones, others, strict=True):
         assert one.keys() == other.keys()
