@@ -45,8 +45,6 @@ twice the time and gave the same Recall@1 within 0.1."""
 VIEWS = {"squash": 1, "center": 1, "random": KEPT_VIEWS}
 BLOCK = 64
 """Images whose features are computed and written together; a kill loses only the block under way."""
-CPU_ROWS = 8
-"""Images that a CPU embeds at once: the feature maps of more images leave its caches, which doubles the time."""
 
 
 class FeatureReader(ImageReader):
@@ -194,9 +192,7 @@ class FeatureReader(ImageReader):
     def _encode(self, images: Tensor) -> dict[str, Tensor]:
         """uint8 n×3×H×W → n×d on the CPU, in full precision, as the finished model computes features."""
         with torch.autocast(self.device.type, enabled=False):
-            at_once = CPU_ROWS if self.device.type == "cpu" else len(images)
-            parts = [self.encoder(part) for part in images.split(at_once)]
-        return {"f": torch.cat(parts).float().cpu()}
+            return {"f": self.encoder(images).float().cpu()}
 
 
 def principal_directions(blocks: Sequence[np.ndarray], count: int) -> Tensor:
