@@ -21,6 +21,7 @@ import torch
 from PIL import Image
 
 from selftaught import Embedder
+from selftaught.data.embed_files import CPU_PIXELS
 from selftaught.encoding import BATCH_SIZE
 
 SHAPE = (300, 400, 3)
@@ -41,7 +42,8 @@ def main(words: list[str] | None = None) -> int:
     coarse = np.random.default_rng(0).integers(0, 256, (count, 15, 20, 3), dtype=np.uint8)
     images = [np.asarray(Image.fromarray(pixels).resize(SHAPE[1::-1])) for pixels in coarse]
     side = embedder.preprocessing.use_size
-    views = torch.zeros(BATCH_SIZE, 3, side, side, dtype=torch.uint8, device=embedder.encoding.device)
+    at_once = BATCH_SIZE if cuda else max(1, CPU_PIXELS // side**2)
+    views = torch.zeros(at_once, 3, side, side, dtype=torch.uint8, device=embedder.encoding.device)
     with tempfile.TemporaryDirectory() as folder:
         paths = [str(Path(folder) / f"{i}.jpg") for i in range(count)]
         for path, pixels in zip(paths, images, strict=True):
@@ -49,7 +51,7 @@ def main(words: list[str] | None = None) -> int:
 
         @torch.inference_mode()
         def forward() -> None:
-            for _ in range(count // BATCH_SIZE):
+            for _ in range(count // at_once):
                 vectors = embedder.encoding.embed_views(views)
             vectors.cpu()
 

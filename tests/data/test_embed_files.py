@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from selftaught.data import FileReader, ViewRequest, Views, embed_batches, find_images, in_batches, stack_embeddings
+from selftaught.data import (
+    Batch,
+    FileReader,
+    ViewRequest,
+    Views,
+    embed_batches,
+    find_images,
+    in_batches,
+    stack_embeddings,
+)
 
 CPU = torch.device("cpu")
 
@@ -23,6 +32,20 @@ def paths(photos: Path, tmp_path: Path) -> list[str]:
     bad.write_text("no")
     good = [images.path(i) for i in range(4)]
     return [good[0], str(bad), *good[1:], str(bad), str(bad)]
+
+
+@pytest.mark.parametrize(("count", "at_once"), [(5, [5]), (19, [8, 8, 3])])
+def test_a_cpu_embeds_few_large_images_at_once(count: int, at_once: list[int]) -> None:
+    seen: list[int] = []
+
+    def note(images: torch.Tensor) -> dict[str, torch.Tensor]:
+        seen.append(len(images))
+        return encode(images)
+
+    images = torch.arange(count, dtype=torch.uint8)[:, None, None, None, None].expand(count, 1, 3, 288, 288)
+    (batch,) = embed_batches(note, [Batch(images, list(range(count)), [])], CPU)
+    assert seen == at_once
+    assert batch.heads["f"][:, 0].tolist() == list(range(count))
 
 
 @pytest.mark.parametrize(("view", "views"), [("center", 1), ("random", 2)])

@@ -38,6 +38,10 @@ PROCESS, IN_USE = int(1.1 * 2**30), 1.55
 gradient: EfficientNet-Lite0 took 2.5 GiB with 12 views at once and 7.9 GiB with 60."""
 
 
+LOOKED_AT = 8
+"""Views that a CPU embeds at once: training the heads on EfficientNet-Lite0 took 2.0 GiB."""
+
+
 @dataclass(frozen=True)
 class Pace:
     """Seconds per view: to learn from it, or only to embed it."""
@@ -124,6 +128,8 @@ def estimate(
     saved = 4 * copies * (parameters + encoder.features * (settings.dim + encoder.features))
     if settings.train == "heads":
         memory = 4 * parameters
+        if device.type == "cpu":
+            memory += int(IN_USE * LOOKED_AT * bytes_per_view(encoder, False))
         saved += 4 * encoder.features * (images * (1 + KEPT_VIEWS) + measured)
     else:
         each = bytes_per_view(encoder, settings.precision == "bf16-mixed")
