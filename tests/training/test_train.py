@@ -161,6 +161,12 @@ def test_a_finished_run_can_be_resumed_and_stays_as_it_is(run: Path, tmp_path: P
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
 
 
+@pytest.mark.parametrize("out", [None, ""])
+def test_a_run_needs_a_folder_with_a_name(photos: Path, out: str | None) -> None:
+    with pytest.raises(UsageError, match="an --out folder for the run"):
+        train(photos, out=out, quiet=True, **TINY)
+
+
 def test_resuming_refuses_other_settings(run: Path, photos: Path) -> None:
     changes: list[dict[str, Any]] = [{"neighbors": 5}, {"lr": 0.1}, {"out": "x"}, {"images": photos}, {"eval": photos}]
     changes += [{"recipe": "paper"}, {"tensorboard": True}]
