@@ -10,7 +10,8 @@ from torch import Tensor
 from selftaught.data.requests import Batch
 
 CPU_PIXELS = 8 * 288**2
-"""Pixels of the images that a CPU embeds at once: the feature maps of more leave its caches, which doubles the time."""
+"""Pixels of the images that a CPU embeds at once. The feature maps of more leave its caches: they take more memory and,
+where freed memory is not kept, more time (docs/performance.md)."""
 
 T = TypeVar("T")
 Encode = Callable[[Tensor], dict[str, Tensor]]
