@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
 from conftest import TINY
 from selftaught import Embedder, train
 from selftaught.devices import choose_device
 from selftaught.encoding import Encoding
 from selftaught.errors import ImageError, SelftaughtError, UsageError
-from selftaught.networks import choose_exponent, whitened_layer
+from selftaught.model_files import describe
+from selftaught.networks import EmbeddingNetwork, Encoder, build_backbone, choose_exponent, whitened_layer
 
 
 def test_paths_images_and_arrays_give_the_same_vectors(embedder: Embedder, photos: Path) -> None:
@@ -188,6 +190,24 @@ def test_sizes_that_cannot_be_used_are_refused(embedder: Embedder) -> None:
     for choice in others:
         with pytest.raises(UsageError, match="takes images of 32 pixels only"):
             fixed.seeing(**choice)
+
+
+def test_a_vision_transformer_is_used_at_multiples_of_its_patches(tmp_path: Path) -> None:
+    built = build_backbone("test_vit", "none")
+    network = EmbeddingNetwork(Encoder(built.module, built.preprocessing), {"f": nn.Identity()})
+    about: dict[str, Any] = {
+        "backbone": "test_vit",
+        "own_backbone": False,
+        "head": "none",
+        "settings": {"recipe": "none"},
+    }
+    model = Embedder(network.eval(), describe(network, dim=network.encoder.features, **about))
+    assert model.seeing(scales=3).encoding.sides == [128, 160, 192]
+    assert model.seeing(96).encode(Image.new("RGB", (120, 90))).shape == (model.dim,)
+    with pytest.raises(UsageError, match="of 96 or 112 pixels, not of 100"):
+        model.seeing(100)
+    model.seeing(96).save(tmp_path / "model")
+    assert Embedder.load(tmp_path / "model", "cpu").identity == model.seeing(96).identity
 
 
 def test_a_model_with_undefined_numbers_is_refused(embedder: Embedder, tmp_path: Path) -> None:

@@ -203,7 +203,9 @@ class Embedder:
     def identity(self) -> str:
         """A fingerprint of all that decides about vectors: those of two identities must not be compared."""
         about = {name: self.description.get(name) for name in ("backbone", "dim", "head", "pooling", "metric")}
-        about |= {"preprocessing": asdict(self.preprocessing), "mirror": self.mirror, "sides": self.encoding.sides}
+        inputs = asdict(self.preprocessing)
+        del inputs["multiple"]  # limits sizes, but changes no vector
+        about |= {"preprocessing": inputs, "mirror": self.mirror, "sides": self.encoding.sides}
         return fingerprint(about, self.network)
 
     def __repr__(self) -> str:

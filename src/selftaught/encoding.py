@@ -78,7 +78,8 @@ class Encoding:
     @property
     def sides(self) -> list[int]:
         """The sizes in pixels at which the network sees an image, the largest last."""
-        return [round(self.preprocessing.use_size * scale) for scale in SCALES[self.scales]]
+        inputs = self.preprocessing
+        return [inputs.fit(inputs.use_size * scale) for scale in SCALES[self.scales]]
 
     @property
     def device(self) -> torch.device:

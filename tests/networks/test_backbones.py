@@ -1,5 +1,6 @@
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import timm
@@ -7,7 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 from selftaught.errors import SelftaughtError, UsageError
-from selftaught.networks import Encoder, backbones, build_backbone
+from selftaught.networks import Encoder, Preprocessing, backbones, build_backbone
+from selftaught.networks.backbones import TimmBackbone
 from selftaught.networks.weights import OFFLINE_BACKBONE, load_in_order, offline_weights, read_state
 
 
@@ -26,6 +28,28 @@ def test_any_timm_name_gives_a_backbone_with_its_own_preprocessing(name: str) ->
     encoder = Encoder(backbone.module, backbone.preprocessing).eval()
     size = backbone.preprocessing.squash
     assert encoder(torch.zeros(2, 3, size, size, dtype=torch.uint8)).shape == (2, encoder.features)
+
+
+def test_a_vision_transformer_takes_other_sizes_and_gives_timms_vectors_at_its_own() -> None:
+    backbone = build_backbone("vit_tiny_patch16_224", "none")
+    inputs, module = backbone.preprocessing, cast(TimmBackbone, backbone.module)
+    assert (inputs.size, inputs.fixed_size, inputs.multiple, inputs.squash) == (224, False, 16, 256)
+    plain: Any = timm.create_model("vit_tiny_patch16_224", num_classes=0)
+    plain.load_state_dict(module.model.state_dict())
+    images = torch.rand(2, 3, 224, 224)
+    with torch.no_grad():
+        torch.testing.assert_close(module.eval()(images), plain.eval()(images), rtol=1e-5, atol=1e-6)
+        assert module(torch.rand(1, 3, 96, 96)).shape == (1, 192)
+    with pytest.raises(ValueError, match="images of 224 or 240 pixels, not of 230: give a multiple of 16"):
+        replace(inputs, use_size=230)
+
+
+def test_a_size_is_fitted_to_the_patches() -> None:
+    inputs = Preprocessing(size=518, multiple=14)
+    assert [inputs.fit(size) for size in (1, 224, 229, 232, 518 * 1.25)] == [14, 224, 224, 238, 644]
+    assert inputs.squash == 588  # of 592
+    with pytest.raises(ValueError, match="whole sizes"):
+        Preprocessing(multiple=0)
 
 
 def test_a_misspelt_backbone_gets_the_nearest_name() -> None:

@@ -1,6 +1,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,8 @@ def test_sentence_transformers_loads_the_folder_and_gives_the_same_vectors(share
 @pytest.mark.parametrize("name", ["tf_efficientnet_lite0", "regnety_002", "vit_tiny_patch16_224"])
 def test_more_networks_are_the_same_in_timm(name: str) -> None:
     built = build_backbone(name, "none")
-    encoder = Encoder(built.module, built.preprocessing if built.preprocessing.fixed_size else SMALLEST)
+    inputs = replace(built.preprocessing, use_size=208) if built.preprocessing.multiple > 1 else SMALLEST
+    encoder = Encoder(built.module, inputs)
     form = timm_form(EmbeddingNetwork(encoder, {"f": HEADS["linear"](encoder.features, 8)}).eval(), name)
     assert not isinstance(form, str), form
 

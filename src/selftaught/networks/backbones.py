@@ -1,6 +1,7 @@
 """Backbones by name, with their weights and their preprocessing."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -240,12 +241,25 @@ def _in_hub_cache(name: str) -> bool:
 
 
 def _timm(name: str, pretrained: bool, reason: str) -> Backbone:
-    model: Any = timm.create_model(name, pretrained=pretrained, num_classes=0)
+    model: Any = _create(name, pretrained)
     config = resolve_model_data_config(model)
     size = config["input_size"][1]
-    fixed = bool(model.pretrained_cfg.get("fixed_input_size", False))
-    preprocessing = Preprocessing(size=size, mean=config["mean"], std=config["std"], fixed_size=fixed)
+    dynamic = bool(getattr(model, "dynamic_img_size", False))
+    fixed = not dynamic and bool(model.pretrained_cfg.get("fixed_input_size", False))
+    multiple = model.patch_embed.feat_ratio() if dynamic else 1
+    preprocessing = Preprocessing(
+        size=size, mean=config["mean"], std=config["std"], fixed_size=fixed, multiple=multiple
+    )
     return Backbone(name, TimmBackbone(model, size), preprocessing, pretrained, reason)
+
+
+def _create(name: str, pretrained: bool) -> Any:
+    """A timm model that takes images of other sizes than it was made for, if it can."""
+    config = timm.get_pretrained_cfg(name)
+    if config is not None and config.fixed_input_size:
+        with suppress(TypeError):  # not all transformers have this option
+            return timm.create_model(name, pretrained=pretrained, num_classes=0, dynamic_img_size=True)
+    return timm.create_model(name, pretrained=pretrained, num_classes=0)
 
 
 def _timm_name(name: str) -> str:

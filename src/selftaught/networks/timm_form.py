@@ -44,6 +44,8 @@ def timm_form(network: EmbeddingNetwork, name: str) -> TimmForm | str:
     pool = "avgmax" if doubled else "avg"
     architecture, dim = name.split(".")[0], head.out_features if isinstance(head, nn.Linear) else 0
     model_args: dict[str, Any] = {"global_pool": pool} if backbone.feature_map else {}
+    if network.encoder.preprocessing.multiple > 1:
+        model_args["dynamic_img_size"] = True
     state = {key: tensor.detach().cpu().contiguous() for key, tensor in backbone.model.state_dict().items()}
     try:
         model: Any = timm.create_model(architecture, num_classes=dim, **model_args)

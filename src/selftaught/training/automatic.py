@@ -105,8 +105,8 @@ def choose_use_size(settings: Settings, backbone: Backbone) -> list[Choice]:
     inputs = backbone.preprocessing
     if settings.use_size is not None:
         return [Choice("use_size", settings.use_size, "as asked for")]
-    if settings.use_scale == 1 or inputs.fixed_size:
-        return []
+    if settings.use_scale == 1 or inputs.fixed_size or inputs.multiple > 1:
+        return []  # a vision transformer's positions are those of the size that it was made for
     larger = f"{settings.use_scale:.3g} times the crop, as random crops make things look larger than they are"
     return [Choice("use_size", round(settings.use_scale * inputs.size), larger)]
 
