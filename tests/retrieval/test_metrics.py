@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from selftaught.retrieval import Scores, map_at_r, r_precision, recall_at_k, score
-from selftaught.retrieval.neighbors import BLOCK_BYTES
+from selftaught.retrieval import Scores, map_at_r, neighbors, r_precision, recall_at_k, score
 
 KS = (1, 2, 4, 8)
 
@@ -38,15 +37,16 @@ def as_dict(scores: Scores) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("gallery_block", [5, 65536])
-@pytest.mark.parametrize("block_bytes", [1, 1000, BLOCK_BYTES])
+@pytest.mark.parametrize("block_bytes", [1, 1000, neighbors.BLOCK_BYTES])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 def test_scores_equal_brute_force(
     gallery_block: int, block_bytes: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("selftaught.retrieval.neighbors.GALLERY_BLOCK", gallery_block)
+    monkeypatch.setattr(neighbors, "GALLERY_BLOCK", gallery_block)
+    monkeypatch.setattr(neighbors, "BLOCK_BYTES", block_bytes)
     z, labels = labeled(dtype=dtype)
     expected = brute_force.metrics(z, labels.tolist(), KS)
-    assert as_dict(score(z, labels, KS, block_bytes=block_bytes)) == pytest.approx(expected, rel=1e-12)
+    assert as_dict(score(z, labels, KS)) == pytest.approx(expected, rel=1e-12)
     assert expected["excluded"] >= 2
 
 

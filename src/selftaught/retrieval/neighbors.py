@@ -11,6 +11,8 @@ BLOCK_BYTES = 128 * 2**20
 """Memory for one block of the query × gallery scores; a few blocks exist at once."""
 GPU_BLOCK_BYTES = 512 * 2**20
 """The same on a GPU, which larger blocks keep busier."""
+NEIGHBOR_BYTES = 40
+"""Memory for one neighbor of one query, with what metrics compute from it."""
 
 GALLERY_BLOCK = 65536
 GROUP = 64
@@ -22,13 +24,12 @@ def full_precision(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def block_bytes_of(device: torch.device) -> int:
+def choose_block_bytes(device: torch.device) -> int:
+    """The memory for one block on a device."""
     return GPU_BLOCK_BYTES if device.type == "cuda" else BLOCK_BYTES
 
 
-def nearest(
-    queries: Tensor, gallery: Tensor, k: int, *, exclude: Tensor | None = None, block_bytes: int | None = None
-) -> tuple[Tensor, Tensor]:
+def nearest(queries: Tensor, gallery: Tensor, k: int, *, exclude: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The k nearest gallery rows of each query by Euclidean distance, nearest first.
 
     The full distance matrix is never held. The distances of the winners are computed from differences,
@@ -39,7 +40,6 @@ def nearest(
         gallery: n×d, on the same device.
         k: neighbors per query; at most n, or n - 1 with ``exclude``.
         exclude: for each query the one gallery row (by index) it must not retrieve: itself.
-        block_bytes: memory for one block of scores; by default it depends on the device.
 
     Returns:
         Distances and gallery indices, both q×k.
@@ -51,24 +51,20 @@ def nearest(
         >>> indices.flatten().tolist(), distances.flatten().tolist()
         ([1, 0, 1], [1.0, 1.0, 4.0])
     """
-    block_bytes = block_bytes_of(queries.device) if block_bytes is None else block_bytes
     queries, gallery = queries.detach(), gallery.detach()
-    dtype = torch.promote_types(torch.promote_types(queries.dtype, gallery.dtype), torch.float32)
-    distances = queries.new_empty(len(queries), k, dtype=dtype)
+    distances = queries.new_empty(len(queries), k, dtype=_common_dtype(queries, gallery))
     indices = queries.new_empty(len(queries), k, dtype=torch.long)
-    for start, found in ranked(queries, gallery, k, exclude=exclude, block_bytes=block_bytes):
+    for start, found in ranked(queries, gallery, k, exclude=exclude):
         block = slice(start, start + len(found))
-        distances[block], indices[block] = by_distance(queries[block], gallery, found, block_bytes=block_bytes)
+        distances[block], indices[block] = by_distance(queries[block], gallery, found)
     return distances, indices
 
 
-def by_distance(
-    queries: Tensor, gallery: Tensor, found: Tensor, *, block_bytes: int = BLOCK_BYTES
-) -> tuple[Tensor, Tensor]:
+def by_distance(queries: Tensor, gallery: Tensor, found: Tensor) -> tuple[Tensor, Tensor]:
     """Distances computed from differences, and the found gallery rows (q×k) in the order of these distances."""
-    dtype = torch.promote_types(torch.promote_types(queries.dtype, gallery.dtype), torch.float32)
+    dtype = _common_dtype(queries, gallery)
     distances, indices = queries.new_empty(found.shape, dtype=dtype), torch.empty_like(found)
-    rows = max(1, block_bytes // max(1, 8 * found.shape[1] * queries.shape[1]))
+    rows = max(1, choose_block_bytes(queries.device) // (8 * found.shape[1] * queries.shape[1]))
     for start in range(0, len(found), rows):
         block = slice(start, start + rows)
         exact = torch.linalg.vector_norm(gallery[found[block]].to(dtype) - queries[block, None], dim=2)
@@ -77,17 +73,15 @@ def by_distance(
     return distances, indices
 
 
-def ranked(
-    queries: Tensor, gallery: Tensor, k: int, *, exclude: Tensor | None = None, block_bytes: int = BLOCK_BYTES
-) -> Iterator[tuple[int, Tensor]]:
+def ranked(queries: Tensor, gallery: Tensor, k: int, *, exclude: Tensor | None = None) -> Iterator[tuple[int, Tensor]]:
     """Blocks of queries, as (first row, indices of their k nearest gallery rows in order)."""
     available = len(gallery) - (exclude is not None)
     if not 1 <= k <= available:
         raise ValueError(f"k = {k} neighbors were asked for, but each query has {available} to choose from")
     queries, gallery = queries.detach(), gallery.detach()
-    dtype = torch.promote_types(torch.promote_types(queries.dtype, gallery.dtype), torch.float32)
+    dtype, block_bytes = _common_dtype(queries, gallery), choose_block_bytes(queries.device)
     columns = max(k + 1, min(len(gallery), GALLERY_BLOCK))
-    rows = max(1, block_bytes // (columns * dtype.itemsize))
+    rows = max(1, block_bytes // max(columns * dtype.itemsize, k * NEIGHBOR_BYTES))
     # The best so far are kept for many blocks of queries, so that each part of the gallery is prepared only once.
     many = rows * max(1, block_bytes // (4 * rows * k * (dtype.itemsize + 8)))
     memory = torch.empty(min(rows, len(queries)), min(columns, len(gallery)), dtype=dtype, device=gallery.device)
@@ -150,11 +144,15 @@ def _leave_out(scores: Tensor, column: Tensor) -> None:
     scores.scatter_(1, place, torch.where(inside[:, None], -torch.inf, scores.gather(1, place)))
 
 
+def _common_dtype(queries: Tensor, gallery: Tensor) -> torch.dtype:
+    return torch.promote_types(torch.promote_types(queries.dtype, gallery.dtype), torch.float32)
+
+
 def _center(gallery: Tensor, dtype: torch.dtype, rows: int) -> Tensor:
     total = gallery.new_zeros(gallery.shape[1], dtype=dtype)
     for part in gallery.split(rows):
         total += part.to(dtype).sum(0)
-    return total / max(1, len(gallery))
+    return total / len(gallery)
 
 
 @contextmanager
