@@ -13,7 +13,6 @@ from PIL import Image
 
 from conftest import TINY
 from selftaught import Embedder, train
-from selftaught.devices import choose_device
 from selftaught.encoding import Encoding
 from selftaught.errors import ImageError, SelftaughtError, UsageError
 from selftaught.networks import choose_exponent, whitened_layer
@@ -314,7 +313,3 @@ def test_images_in_memory_have_the_same_views_on_a_gpu(embedder: Embedder) -> No
     views = [torch.cat([batch.images.cpu() for batch in one.encoding._see(images, 10)]) for one in (here, there)]
     assert torch.equal(*views)
     torch.testing.assert_close(there.encode(images), here.encode(images), rtol=1e-2, atol=1e-2)
-
-
-def test_a_device_of_which_there_is_one_may_be_given_with_its_number() -> None:
-    assert choose_device("cpu:0") == torch.device("cpu"), "training counts the processes on a CPU, and refuses a 0"

@@ -64,16 +64,21 @@ def free_memory(device: torch.device) -> int | None:
         return int(min(left, allowed))
     free = None
     with suppress(OSError, ValueError, IndexError):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = 1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1])
-    with suppress(OSError, ValueError):  # a container may be allowed less
+        free = 1024 * _read_number(Path("/proc/meminfo"), "MemAvailable:")
+    with suppress(OSError, ValueError, IndexError):  # a container may be allowed less
         group = Path("/sys/fs/cgroup")
-        left = int((group / "memory.max").read_text()) - int((group / "memory.current").read_text())
+        used = int((group / "memory.current").read_text()) - _read_number(group / "memory.stat", "inactive_file")
+        left = int((group / "memory.max").read_text()) - used
         free = left if free is None else min(free, left)
     with suppress(OSError, ValueError, AttributeError):
         if free is None:
             free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return free
+
+
+def _read_number(file: Path, name: str) -> int:
+    """The number after a name in a file of the system."""
+    return int(file.read_text().split(name, 1)[1].split()[0])
 
 
 def has_bfloat16() -> bool:

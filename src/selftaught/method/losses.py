@@ -154,17 +154,13 @@ class STMLLoss(nn.Module):
 
     def weights(self, teacher: Tensor, ids: Tensor | None = None) -> Tensor:
         """The soft labels, n×n; 0 or 1 if not relaxed."""
-        weights = self._similarity(teacher, ids)
+        weights = pairwise = pairwise_similarity(teacher, self.sigma)
+        if self.similarity != "pairwise":
+            if self.group_views and ids is None:
+                raise ValueError("ids are needed to know which rows show one image; or pass group_views=False")
+            contextual = contextual_from_pairwise(pairwise, self.k, ids if self.group_views else None)
+            weights = contextual if self.similarity == "contextual" else (pairwise + contextual) / 2
         return weights if self.relaxed else (weights >= 0.5).to(weights.dtype)
-
-    def _similarity(self, teacher: Tensor, ids: Tensor | None) -> Tensor:
-        if self.group_views and ids is None and self.similarity != "pairwise":
-            raise ValueError("ids are needed to know which rows show one image; or pass group_views=False")
-        pairwise = pairwise_similarity(teacher, self.sigma)
-        if self.similarity == "pairwise":
-            return pairwise
-        contextual = contextual_from_pairwise(pairwise, self.k, ids if self.group_views else None)
-        return contextual if self.similarity == "contextual" else (pairwise + contextual) / 2
 
     def forward(self, f: Tensor, g: Tensor, teacher: Tensor, ids: Tensor | None = None) -> STMLLosses:
         weights = self.weights(teacher, ids)

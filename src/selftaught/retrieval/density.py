@@ -8,6 +8,7 @@ from torch import Tensor
 from selftaught.retrieval.groups import Neighbors
 
 WINDOW = 3
+"""The places over which the spacing is averaged, before a fall and after it."""
 LEAST_STEP = 0.1
 """A fall of the spacing by less than this share says nothing."""
 CLEAR_STEP = 0.25
