@@ -43,6 +43,7 @@ def test_no_images_give_no_vectors_and_a_single_one_a_single_vector(embedder: Em
     several = embedder.encode([path])
     for single in (path, str(path), image, np.asarray(image)):
         assert torch.equal(embedder.encode(single), several[0])
+    assert torch.equal(embedder.encode(np.array([str(path)])), several)
 
 
 def test_a_generator_is_read_as_it_is_needed(embedder: Embedder, photos: Path) -> None:
@@ -112,6 +113,8 @@ def test_similarity_is_the_cosine_or_the_negative_distance(embedder: Embedder, p
     a, b = embedder.encode(sorted(photos.rglob("*.jpg"))[:5]).split([2, 3])
     torch.testing.assert_close(embedder.similarity(a, b), -torch.cdist(a, b), rtol=1e-4, atol=1e-5)
     assert embedder.similarity(a[0], b).shape == (1, 3)
+    with pytest.raises(ValueError, match=r"are n×8, but these are \[2, 16\] and \[3, 8\]"):
+        embedder.similarity(a.repeat(1, 2), b)
     whitened = embedder.whiten([str(path) for path in sorted(photos.rglob("*.jpg"))])
     wanted = torch.cosine_similarity(a[:, None], b[None], dim=2)
     torch.testing.assert_close(whitened.similarity(a, b), wanted, rtol=1e-4, atol=1e-5)
@@ -156,8 +159,9 @@ def test_whitening_is_that_of_the_vectors_and_can_be_saved(embedder: Embedder, p
     again = Embedder.load(tmp_path / "w", "cpu")
     assert (again.dim, again.metric, again.identity) == (5, "cosine", whitened.identity)
     torch.testing.assert_close(again.encode(paths), whitened.encode(paths), rtol=1e-4, atol=1e-5)
-    with pytest.raises(SelftaughtError, match="at least 2 images"):
-        embedder.whiten(paths[:1])
+    for few in (paths[:1], []):
+        with pytest.raises(SelftaughtError, match=f"at least 2 images that can be read, but there are {len(few)}"):
+            embedder.whiten(few)
 
 
 def test_identity_changes_with_whatever_changes_vectors(run: Path, embedder: Embedder, tmp_path: Path) -> None:
@@ -211,7 +215,7 @@ def test_what_is_no_image_and_what_is_no_run_is_named(embedder: Embedder) -> Non
     nothing: Any = None
     with pytest.raises(ImageError, match=r"images are paths, Pillow images or arrays, .* not None"):
         embedder.encode(nothing)
-    for wrong in (3, None):
+    for wrong in (3, None, ""):
         run: Any = wrong
         with pytest.raises(UsageError, match=f"there is no run {wrong!r}: give the folder of one"):
             Embedder.load(run)

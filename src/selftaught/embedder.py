@@ -81,10 +81,8 @@ class Embedder:
             backbone: the module a run was trained with, if it was your own; its weights are overwritten.
             size, mirror, scales: as in :meth:`seeing`; by default as the model was saved.
         """
-        if not isinstance(run, str | os.PathLike):
+        if not isinstance(run, str | os.PathLike) or not os.fspath(run):
             raise UsageError(f"there is no run {run!r}: give the folder of one, or a backbone's name")
-        if not os.fspath(run):
-            raise UsageError("the run's name is empty: give its folder, or a backbone's name")
         if backbone is None and not Path(run).exists() and is_backbone(str(run)):
             return cls.plain(str(run), device).seeing(size, mirror, scales)
         downloaded = looks_like_repository(str(run))
@@ -157,11 +155,13 @@ class Embedder:
             raise UsageError("this model cannot be whitened: its head has more than one layer")
         unnormalized = EmbeddingNetwork(self.network.encoder, {"f": head})
         raw = replace(self.encoding, network=unnormalized, mirror=False, scales=1)
-        every = -(-len(paths) // WHITENED_ON)
+        every = max(1, -(-len(paths) // WHITENED_ON))
         features, failures = raw.encode_files(paths[::every], advance)
         check([(position * every, reason) for position, reason in failures])
+        if len(features) < 2:
+            raise SelftaughtError(f"whitening needs at least 2 images that can be read, but there are {len(features)}")
+        linear = head if isinstance(head, nn.Linear) else None
         try:
-            linear = head if isinstance(head, nn.Linear) else None
             layer = whitened_layer(features, dim or self.dim, choose_exponent(features), linear)
         except ValueError as error:
             raise SelftaughtError(f"cannot whiten on these images: {error}") from None
@@ -197,7 +197,7 @@ class Embedder:
     @property
     def encoding(self) -> Encoding:
         """How images become vectors, for files by the thousand; for a few images there is :meth:`encode`."""
-        return Encoding(self.network, self.preprocessing, self.dim, self.metric, self.mirror, self.scales)
+        return Encoding(self.network, self.preprocessing, self.dim, self.mirror, self.scales)
 
     @cached_property
     def identity(self) -> str:
@@ -226,7 +226,7 @@ class Embedder:
 
         Args:
             images: paths, Pillow images, or arrays (H×W, H×W×3 or H×W×4; uint8, uint16, or floats within [0, 1]);
-                a list of them, a generator, which is read as it is needed, or a single one.
+                a list of them, an array of paths, a generator, which is read as it is needed, or a single one.
             show_progress: say on standard error how many are done, and how long the rest will take.
 
         Returns:
@@ -237,7 +237,7 @@ class Embedder:
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, but is {batch_size}")
-        if isinstance(images, (str, os.PathLike, Image.Image)) or getattr(images, "ndim", 4) < 4:
+        if isinstance(images, (str, os.PathLike, Image.Image)) or getattr(images, "ndim", 1) not in (1, 4):
             return self.encode([cast(ImageLike, images)], batch_size)[0]
         if not isinstance(images, Iterable):
             raise ImageError(f"images are paths, Pillow images or arrays, one or several of them, but not {images!r}")
@@ -252,13 +252,17 @@ class Embedder:
     def similarity(self, a: Tensor, b: Tensor) -> Tensor:
         """How alike vectors are, n×dim and m×dim → n×m: their cosine, or for other models the negative distance.
 
+        A single vector counts as 1×dim.
+
         Example:
             >>> embedder = Embedder.load(getfixture("run"))
             >>> vectors = embedder.encode([Image.new("RGB", (80, 60), color) for color in ("red", "blue", "red")])
             >>> embedder.similarity(vectors, vectors).argsort(descending=True)[0, -1]
             tensor(1)
         """
-        first, second = (x.reshape(-1, self.dim).float() for x in (a, b))
+        first, second = torch.atleast_2d(a.float(), b.float())
+        if first.shape[1] != self.dim or second.shape[1] != self.dim:
+            raise ValueError(f"vectors of this model are n×{self.dim}, but these are {[*a.shape]} and {[*b.shape]}")
         if self.metric == "cosine":
             return F.normalize(first) @ F.normalize(second).T
         return -torch.cdist(first, second, compute_mode="donot_use_mm_for_euclid_dist")

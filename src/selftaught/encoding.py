@@ -71,7 +71,6 @@ class Encoding:
     network: EmbeddingNetwork
     preprocessing: Preprocessing
     dim: int
-    metric: str
     mirror: bool
     scales: int
 
@@ -227,7 +226,7 @@ class Encoding:
         if len(parts) == 1:
             return parts[0]
         vectors = torch.stack(parts).mean(0)
-        return F.normalize(vectors) if self.metric == "cosine" else vectors
+        return F.normalize(vectors) if self.network.normalize else vectors
 
 
 def _start_copy(batch: Embedded) -> tuple[Embedded, torch.cuda.Event | None]:
