@@ -51,9 +51,17 @@ def shard(count: int) -> range:
 
 def gather_rows(rows: Tensor, count: int) -> Tensor:
     """The rows of all processes, in order: the inverse of :func:`shard` along the first axis. No gradient."""
+    rows = rows.detach()
     if world() == 1:
-        return rows.detach()
-    return _joined(rows.detach(), count)
+        return rows
+    lengths = [len(part) for part in _parts(count)]
+    largest = max(lengths)  # a process sends its part padded to that
+    padding = [0, 0] * (rows.ndim - 1) + [0, largest - len(rows)]
+    everything = rows.new_empty(world() * largest, *rows.shape[1:])
+    dist.all_gather_into_tensor(everything, F.pad(rows, padding).contiguous())
+    if min(lengths) == largest:
+        return everything
+    return torch.cat([part[:length] for part, length in zip(everything.split(largest), lengths, strict=True)])
 
 
 def gather_views(rows: Tensor, images: int) -> Tensor:
@@ -213,25 +221,13 @@ def _parts(count: int) -> list[range]:
     return [range(first, last) for first, last in pairwise(bounds)]
 
 
-def _joined(rows: Tensor, count: int) -> Tensor:
-    """The parts of all processes, joined; processes send them padded to the largest."""
-    lengths = [len(part) for part in _parts(count)]
-    largest = max(lengths)
-    padding = [0, 0] * (rows.ndim - 1) + [0, largest - len(rows)]
-    everything = rows.new_empty(world() * largest, *rows.shape[1:])
-    dist.all_gather_into_tensor(everything, F.pad(rows, padding).contiguous())
-    if min(lengths) == largest:
-        return everything
-    return torch.cat([part[:length] for part, length in zip(everything.split(largest), lengths, strict=True)])
-
-
 class _GatherViews(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, images: int) -> Tensor:
         own = shard(images)
         ctx.images, ctx.own, ctx.views = images, own, len(rows) // len(own)
         by_image = rows.view(ctx.views, len(own), -1).transpose(0, 1).contiguous()
-        return _joined(by_image, images).transpose(0, 1).reshape(ctx.views * images, -1)
+        return gather_rows(by_image, images).transpose(0, 1).reshape(ctx.views * images, -1)
 
     @staticmethod
     @once_differentiable

@@ -12,9 +12,10 @@ from selftaught.retrieval import Scores, map_at_r, neighbors, r_precision, recal
 KS = (1, 2, 4, 8)
 
 
-def test_embeddings_that_are_no_numbers_are_refused() -> None:
-    with pytest.raises(ValueError, match="no numbers"):
-        recall_at_k(torch.tensor([[0.0], [float("nan")]]), [0, 0])
+def test_infinite_and_undefined_embeddings_are_refused() -> None:
+    for wrong in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="infinite or undefined"):
+            recall_at_k(torch.tensor([[0.0], [wrong]]), [0, 0])
 
 
 def labeled(n: int = 40, classes: int = 9, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from selftaught.retrieval import nearest, neighbors, score
-from selftaught.retrieval.neighbors import ranked, top
+from selftaught.retrieval.neighbors import find_largest, rank_in_blocks
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
@@ -100,7 +100,7 @@ def test_the_largest_of_each_row_are_those_of_topk(seed: int, rows: int, columns
     scores = draw(rows, columns, seed)
     scores = scores.round() if ties else scores
     scores[:, :: max(1, columns // 3)] = -torch.inf
-    values, indices = top(scores, k)
+    values, indices = find_largest(scores, k)
     assert torch.equal(values, scores.topk(k).values)
     assert torch.equal(scores.gather(1, indices), values)
     assert all(len(set(row)) == k for row in indices.tolist())
@@ -116,7 +116,7 @@ def test_groups_of_columns_are_used_where_they_pay_off(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Tensor, "topk", counted)
     scores = draw(2, 64 * 100 + 7)
-    assert torch.equal(top(scores, 3)[1], topk(scores, 3).indices)
+    assert torch.equal(find_largest(scores, 3)[1], topk(scores, 3).indices)
     assert searched == [100, 3 * 64 + 7]
 
 
@@ -201,7 +201,7 @@ def test_blocks_cover_the_queries_once_and_keep_to_their_memory(
     monkeypatch.setattr(neighbors, "GALLERY_BLOCK", 40)
     monkeypatch.setattr(neighbors, "BLOCK_BYTES", 6 * 40 * 4)
     z = draw(40, dtype=torch.float32)
-    blocks = list(ranked(z, z.repeat(50, 1), k))
+    blocks = list(rank_in_blocks(z, z.repeat(50, 1), k))
     assert [(start, len(indices)) for start, indices in blocks] == [(s, min(rows, 40 - s)) for s in range(0, 40, rows)]
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from selftaught.devices import exact_dtype
-from selftaught.retrieval.neighbors import choose_block_bytes, ranked
+from selftaught.retrieval.neighbors import choose_block_bytes, rank_in_blocks
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def score(
         raise ValueError(f"every k must be at least 1, but ks = {ks}")
     at_once = max(1, choose_block_bytes(embeddings.device) // (4 * embeddings.shape[1]))
     if not all(bool(torch.isfinite(part).all()) for part in embeddings.split(at_once)):
-        raise ValueError("the embeddings hold values that are no numbers")
+        raise ValueError("the embeddings hold infinite or undefined values")
     _, classes, sizes = torch.unique(labels, return_inverse=True, return_counts=True)
     others = sizes[classes] - 1
     queries = others.nonzero()[:, 0]
@@ -57,7 +57,7 @@ def score(
     exact = exact_dtype(labels.device)
     precision, average = torch.zeros(2, dtype=exact, device=labels.device)
     for some in queries.split(at_once):  # not at once: that would copy all embeddings
-        for start, indices in ranked(embeddings[some], embeddings, depth, exclude=some):
+        for start, indices in rank_in_blocks(embeddings[some], embeddings, depth, exclude=some):
             asked = some[start : start + len(indices)]
             right = classes[indices] == classes[asked, None]
             hits += (right.cumsum(1) > 0).sum(0)

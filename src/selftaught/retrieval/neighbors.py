@@ -54,14 +54,14 @@ def nearest(queries: Tensor, gallery: Tensor, k: int, *, exclude: Tensor | None 
     queries, gallery = queries.detach(), gallery.detach()
     distances = queries.new_empty(len(queries), k, dtype=_common_dtype(queries, gallery))
     indices = queries.new_empty(len(queries), k, dtype=torch.long)
-    for start, found in ranked(queries, gallery, k, exclude=exclude):
+    for start, found in rank_in_blocks(queries, gallery, k, exclude=exclude):
         block = slice(start, start + len(found))
-        distances[block], indices[block] = by_distance(queries[block], gallery, found)
+        distances[block], indices[block] = sort_by_distance(queries[block], gallery, found)
     return distances, indices
 
 
-def by_distance(queries: Tensor, gallery: Tensor, found: Tensor) -> tuple[Tensor, Tensor]:
-    """Distances computed from differences, and the found gallery rows (q×k) in the order of these distances."""
+def sort_by_distance(queries: Tensor, gallery: Tensor, found: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute distances from differences, and sort the found gallery rows (q×k) by them; returns both."""
     dtype = _common_dtype(queries, gallery)
     distances, indices = queries.new_empty(found.shape, dtype=dtype), torch.empty_like(found)
     rows = max(1, choose_block_bytes(queries.device) // (8 * found.shape[1] * queries.shape[1]))
@@ -73,8 +73,10 @@ def by_distance(queries: Tensor, gallery: Tensor, found: Tensor) -> tuple[Tensor
     return distances, indices
 
 
-def ranked(queries: Tensor, gallery: Tensor, k: int, *, exclude: Tensor | None = None) -> Iterator[tuple[int, Tensor]]:
-    """Blocks of queries, as (first row, indices of their k nearest gallery rows in order)."""
+def rank_in_blocks(
+    queries: Tensor, gallery: Tensor, k: int, *, exclude: Tensor | None = None
+) -> Iterator[tuple[int, Tensor]]:
+    """Rank the gallery, in blocks of queries: (first row, indices of their k nearest gallery rows in order)."""
     available = len(gallery) - (exclude is not None)
     if not 1 <= k <= available:
         raise ValueError(f"k = {k} neighbors were asked for, but each query has {available} to choose from")
@@ -88,16 +90,16 @@ def ranked(queries: Tensor, gallery: Tensor, k: int, *, exclude: Tensor | None =
     center = _center(gallery, dtype, columns)
     for start in range(0, len(queries), many):
         own = None if exclude is None else exclude[start : start + many]
-        best = _best(queries[start : start + many], gallery, k, own, center, memory)
+        best = _search(queries[start : start + many], gallery, k, own, center, memory)
         for first in range(0, len(best), rows):
             yield start + first, best[first : first + rows]
 
 
-def _best(queries: Tensor, gallery: Tensor, k: int, exclude: Tensor | None, center: Tensor, memory: Tensor) -> Tensor:
+def _search(queries: Tensor, gallery: Tensor, k: int, exclude: Tensor | None, center: Tensor, memory: Tensor) -> Tensor:
     """The indices of the k nearest of each query, q×k, through blocks of scores in ``memory`` (rows×columns)."""
     rows, columns = memory.shape
-    scores = memory.new_full((len(queries), k), -torch.inf)
-    indices = torch.zeros(len(queries), k, dtype=torch.long, device=memory.device)
+    scores = memory.new_empty(len(queries), k)
+    indices = torch.empty(len(queries), k, dtype=torch.long, device=memory.device)
     with _exact_products():
         for first in range(0, len(gallery), columns):
             # ‖q − g‖² = ‖q‖² − 2 q·g + ‖g‖²: the first term does not change a query's ranking. Centering
@@ -110,17 +112,17 @@ def _best(queries: Tensor, gallery: Tensor, k: int, exclude: Tensor | None, cent
                 torch.addmm(half_norms, queries[block] - center, part.T, beta=-1, out=found)
                 if exclude is not None:
                     _leave_out(found, exclude[block] - first)
-                score, index = top(found, min(k, len(part)))
+                score, index = find_largest(found, min(k, len(part)))
                 index += first
                 if first:
                     score, index = torch.cat([scores[block], score], 1), torch.cat([indices[block], index], 1)
-                    score, order = score.topk(min(k, score.shape[1]), dim=1)
+                    score, order = score.topk(k, dim=1)
                     index = index.gather(1, order)
-                scores[block, : score.shape[1]], indices[block, : score.shape[1]] = score, index
+                scores[block], indices[block] = score, index
     return indices
 
 
-def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def find_largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest of each row and their columns, as ``topk`` gives them.
 
     The k largest lie in the k groups of columns with the largest maxima: one quick pass over the row finds these
