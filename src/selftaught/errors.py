@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 OUT_OF_MEMORY = ("DefaultCPUAllocator", "allocate memory", "could not create a primitive", "failed to map segment")
-"""Parts of the messages that libraries have for it: PyTorch, the system, oneDNN, the loader of libraries."""
+"""Parts of the messages in which PyTorch, the system, oneDNN and the loader of libraries report too little memory."""
 
 
 class SelftaughtError(Exception):

@@ -147,7 +147,7 @@ def new_folder(path: Path, what: str, instead: str, leftovers: Collection[str] =
 
 @contextmanager
 def claim_folder(path: Path, what: str, instead: str, leftovers: Collection[str] = ()) -> Iterator[None]:
-    """Make an output folder as :func:`new_folder` does, and lock it; if it is empty at the end, it goes again."""
+    """Make an output folder as :func:`new_folder` does, and lock it; if it is new and stays empty, it is removed."""
     is_new = not path.exists()
     new_folder(path, what, instead, leftovers)
     try:
@@ -164,7 +164,7 @@ def claim_folder(path: Path, what: str, instead: str, leftovers: Collection[str]
 def fill_folder(path: Path) -> Iterator[Path]:
     """A place for the files of an output folder, new or empty, that no other process fills.
 
-    They get into the folder when all are written, so that after a failure the same command can be given again.
+    They are moved into the folder when all are written, so that after a failure the same command can be given again.
     """
     place = path / TEMPORARY.format(name="new", process="files")
     with claim_folder(path, "the folder", "give another --out"):

@@ -13,8 +13,8 @@ APPROXIMATE_FROM = 500_000
 """From this many images on, "auto" uses FAISS on a CPU. Below, exact search by matrix products is about as fast."""
 PROBED = 16
 """The number of lists of the index that are searched for a query."""
-POINTS_PER_LIST = 32
-ITERATIONS = 10
+POINTS_PER_LIST, ITERATIONS = 32, 10
+"""The number of gallery rows that the center of a list is learned from, and the rounds in which it is learned."""
 
 Kind = Literal["auto", "exact", "approximate"]
 
