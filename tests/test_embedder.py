@@ -109,6 +109,22 @@ def test_an_image_without_pixels_is_refused(embedder: Embedder) -> None:
             embedder.encode(Image.new("RGB", size))
 
 
+def test_an_opened_image_is_read_once_even_if_it_comes_several_times(embedder: Embedder, tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 255, (500, 500, 3)).astype(np.uint8)
+    Image.fromarray(noise).save(tmp_path / "noise.png")
+    expected = embedder.encode(noise)
+    for _ in range(5):
+        vectors = embedder.encode([Image.open(tmp_path / "noise.png")] * 8)
+        torch.testing.assert_close(vectors, expected.expand(8, -1), rtol=1e-4, atol=1e-5)
+
+
+def test_an_opened_image_that_is_damaged_is_named(embedder: Embedder, photos: Path, tmp_path: Path) -> None:
+    whole = next(photos.rglob("*.jpg")).read_bytes()
+    (tmp_path / "half.jpg").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ImageError, match=r"cannot read .*half\.jpg: .*truncated"):
+        embedder.encode([Image.open(tmp_path / "half.jpg")])
+
+
 def test_similarity_is_the_cosine_or_the_negative_distance(embedder: Embedder, photos: Path) -> None:
     a, b = embedder.encode(sorted(photos.rglob("*.jpg"))[:5]).split([2, 3])
     torch.testing.assert_close(embedder.similarity(a, b), -torch.cdist(a, b), rtol=1e-4, atol=1e-5)

@@ -162,7 +162,7 @@ class Embedder:
             raise SelftaughtError(f"whitening needs at least 2 images that can be read, but there are {len(features)}")
         linear = head if isinstance(head, nn.Linear) else None
         try:
-            layer = whitened_layer(features, dim or self.dim, choose_exponent(features), linear)
+            layer = whitened_layer(features, self.dim if dim is None else dim, choose_exponent(features), linear)
         except ValueError as error:
             raise SelftaughtError(f"cannot whiten on these images: {error}") from None
         network = EmbeddingNetwork(self.network.encoder, {"f": layer.to(self.device)}, normalize=True)

@@ -35,7 +35,15 @@ from selftaught.data import (
     view_matrices,
 )
 from selftaught.devices import available_cores
-from selftaught.errors import ImageError, Interrupted, SelftaughtError, UsageError, is_out_of_memory, printable
+from selftaught.errors import (
+    ImageError,
+    Interrupted,
+    SelftaughtError,
+    UsageError,
+    is_out_of_memory,
+    one_line,
+    printable,
+)
 from selftaught.networks import EmbeddingNetwork, Preprocessing
 from selftaught.recipes import Settings
 
@@ -46,6 +54,9 @@ COPIED_AT_ONCE, CUT_AT_ONCE = 16, 2**23
 """Images in memory that a thread copies to a GPU, and pixels of images whose views are cut there, at once."""
 SCALES = {1: (1.0,), 2: (1.0, 1.25), 3: (0.8, 1.0, 1.25)}
 """The sizes at which an image is seen, as multiples of the size at use."""
+OPENED = [threading.Lock() for _ in range(61)]
+"""An image that Pillow has opened is read from its file later, which only one thread at a time may do. Each image has
+one of these locks."""
 
 Failures = list[tuple[int, str]]
 """(position, reason) for files that cannot be read."""
@@ -248,11 +259,17 @@ def _finish_copy(batch: Embedded, event: torch.cuda.Event | None) -> Embedded:
 
 
 def _as_image(image: ImageLike) -> Image.Image:
-    if isinstance(image, Image.Image):
-        if 0 in image.size:
-            raise ImageError(f"an image of {image.width}×{image.height} pixels cannot be embedded")
-        return to_rgb(image)
-    return from_array(np.asarray(image))
+    if not isinstance(image, Image.Image):
+        return from_array(np.asarray(image))
+    if 0 in image.size:
+        raise ImageError(f"an image of {image.width}×{image.height} pixels cannot be embedded")
+    try:
+        with OPENED[id(image) % len(OPENED)]:
+            image.load()
+            return to_rgb(image)
+    except Exception as error:  # decoders can raise anything on damaged files
+        name = getattr(image, "filename", "") or "an image"
+        raise ImageError(f"cannot read {printable(name)}: {one_line(error) or type(error).__name__}") from None
 
 
 def _are_alike(images: list[ImageLike]) -> bool:
