@@ -58,12 +58,13 @@ def approximate_nearest(
     distances are exact, and a query with too few results is searched exactly. Runs on the CPU, with a copy
     of the gallery.
     """
-    found = _search_index(queries.detach(), gallery.detach(), k + (exclude is not None)).to(queries.device)
+    queries, gallery = queries.detach(), gallery.detach()
+    found = _search_index(queries, gallery, k + (exclude is not None)).to(queries.device)
     if exclude is not None:
         itself = found == exclude[:, None]
         found = found.gather(1, itself.byte().argsort(dim=1, stable=True)[:, :k])
     short = (found < 0).any(1).nonzero()[:, 0]
-    distances, indices = sort_by_distance(queries.detach(), gallery.detach(), found.clamp(0))
+    distances, indices = sort_by_distance(queries, gallery, found.clamp(0))
     if len(short):
         own = None if exclude is None else exclude[short]
         distances[short], indices[short] = nearest(queries[short], gallery, k, exclude=own)
