@@ -3,6 +3,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import current_process
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,15 @@ def test_batches_and_worker_processes_change_nothing(embedder: Embedder, photos:
     paths = sorted(photos.rglob("*.jpg")) * 4
     few = embedder.encode(paths[:24], batch_size=7)
     torch.testing.assert_close(embedder.encode(paths), few.repeat(4, 1), rtol=1e-4, atol=1e-5)
+
+
+def test_a_process_that_may_start_no_others_reads_all_files_itself(
+    embedder: Embedder, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = sorted(photos.rglob("*.jpg")) * 4
+    expected = embedder.encode(paths)
+    monkeypatch.setitem(vars(current_process())["_config"], "daemon", True)  # as in a pool of processes
+    torch.testing.assert_close(embedder.encode(paths), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_no_images_give_no_vectors_and_a_single_one_a_single_vector(embedder: Embedder, photos: Path) -> None:

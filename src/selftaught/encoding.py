@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, groupby, islice, tee
+from multiprocessing import current_process
 
 import numpy as np
 import torch
@@ -180,8 +181,9 @@ class Encoding:
             paths: read as they are needed.
             count: how many there are, or about.
         """
-        # New processes would inherit locks that other threads hold at that moment, and wait for them forever.
-        alone = threading.current_thread() is threading.main_thread()
+        # New processes would inherit locks that other threads hold at that moment, and wait for them forever. A process
+        # of a pool may start none.
+        alone = threading.current_thread() is threading.main_thread() and not current_process().daemon
         reader = FileReader(self.views, min(16, available_cores()) if alone and count >= FEW_IMAGES else 0)
         try:
             yield from self.embed(reader.read(in_batches((ViewRequest(path, view) for path in paths), batch_size)))
