@@ -207,17 +207,14 @@ class Embedder:
         return fingerprint(about, self.network)
 
     def __repr__(self) -> str:
-        views = [
-            f"seen at {' and '.join(map(str, self.encoding.sides))} pixels",
-            *(["mirrored"] if self.mirror else []),
-        ]
+        seen = f"seen at {' and '.join(map(str, self.encoding.sides))} pixels" + (", mirrored" if self.mirror else "")
         kind = f"{self.dim} dimensions compared by {self.metric} distance"
         recipe = self.description.get("recipe", "none")
         how = "pretrained" if recipe == "none" else f"recipe {recipe}"
         if "epoch" in self.description:
             how += f", unfinished, after epoch {self.description['epoch']} of {self.description['epochs']}"
         how += ", whitened" if "whitened" in self.description else ""
-        return f"Embedder({self.description['backbone']}, {how}: {kind}, {', '.join(views)}, on {self.device})"
+        return f"Embedder({self.description['backbone']}, {how}: {kind}, {seen}, on {self.device})"
 
     def encode(
         self, images: ImageLike | Iterable[ImageLike], batch_size: int = BATCH_SIZE, show_progress: bool = False

@@ -1,5 +1,6 @@
 """Exact neighbors in blocks, against a plain search."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import brute_force
@@ -164,6 +165,19 @@ def test_products_are_exact_whatever_the_settings_around_which_stay_as_they_were
     finally:
         torch.set_float32_matmul_precision(before)
     assert torch.equal(inside[1], expected[1])
+
+
+def test_searches_in_several_threads_leave_the_settings_as_they_were() -> None:
+    z, products = draw(300, 16, dtype=torch.float32), torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    before = products.fp32_precision
+    products.fp32_precision = "bf16"
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            for _ in range(20):
+                list(threads.map(lambda _: nearest(z, z, 3), range(40)))
+                assert products.fp32_precision == "bf16"
+    finally:
+        products.fp32_precision = before
 
 
 def test_autocast_changes_nothing() -> None:

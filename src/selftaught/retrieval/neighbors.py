@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ NEIGHBOR_BYTES = 40
 GALLERY_BLOCK = 65536
 GROUP = 64
 """The number of columns of scores in a group, of which only the maximum is compared first."""
+_EXACT = Lock()
 
 
 def full_precision(x: Tensor) -> Tensor:
@@ -159,13 +161,17 @@ def _center(gallery: Tensor, dtype: torch.dtype, rows: int) -> Tensor:
 
 @contextmanager
 def _exact_products() -> Iterator[None]:
-    """Compute float32 matrix products in float32, whatever the caller has chosen: no TF32, no bfloat16."""
+    """Compute float32 matrix products in float32, whatever the caller has chosen: no TF32, no bfloat16.
+
+    One thread at a time: there is one choice for all threads, and each must find the one that was made outside.
+    """
     backends: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
-    before = [backend.fp32_precision for backend in backends]
-    try:
-        for backend in backends:
-            backend.fp32_precision = "ieee"
-        yield
-    finally:
-        for backend, precision in zip(backends, before, strict=True):
-            backend.fp32_precision = precision
+    with _EXACT:
+        before = [backend.fp32_precision for backend in backends]
+        try:
+            for backend in backends:
+                backend.fp32_precision = "ieee"
+            yield
+        finally:
+            for backend, precision in zip(backends, before, strict=True):
+                backend.fp32_precision = precision
