@@ -64,21 +64,16 @@ def free_memory(device: torch.device) -> int | None:
         return int(min(left, allowed))
     free = None
     with suppress(OSError, ValueError, IndexError):
-        free = 1024 * _read_number(Path("/proc/meminfo"), "MemAvailable:")
+        free = 1024 * int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0])
     with suppress(OSError, ValueError, IndexError):  # a container may be allowed less
         group = Path("/sys/fs/cgroup")
-        used = int((group / "memory.current").read_text()) - _read_number(group / "memory.stat", "inactive_file")
-        left = int((group / "memory.max").read_text()) - used
+        of_files = int((group / "memory.stat").read_text().split("inactive_file")[1].split()[0])  # freed when needed
+        left = int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()) + of_files
         free = left if free is None else min(free, left)
     with suppress(OSError, ValueError, AttributeError):
         if free is None:
             free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return free
-
-
-def _read_number(file: Path, name: str) -> int:
-    """The number after a name in a file of the system."""
-    return int(file.read_text().split(name, 1)[1].split()[0])
 
 
 def has_bfloat16() -> bool:

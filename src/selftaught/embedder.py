@@ -249,8 +249,6 @@ class Embedder:
     def similarity(self, a: Tensor, b: Tensor) -> Tensor:
         """How alike vectors are, n×dim and m×dim → n×m: their cosine, or for other models the negative distance.
 
-        A single vector counts as 1×dim.
-
         Example:
             >>> embedder = Embedder.load(getfixture("run"))
             >>> vectors = embedder.encode([Image.new("RGB", (80, 60), color) for color in ("red", "blue", "red")])

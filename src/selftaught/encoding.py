@@ -36,15 +36,7 @@ from selftaught.data import (
     view_matrices,
 )
 from selftaught.devices import available_cores
-from selftaught.errors import (
-    ImageError,
-    Interrupted,
-    SelftaughtError,
-    UsageError,
-    is_out_of_memory,
-    one_line,
-    printable,
-)
+from selftaught.errors import ImageError, Interrupted, SelftaughtError, UsageError, is_out_of_memory, printable
 from selftaught.networks import EmbeddingNetwork, Preprocessing
 from selftaught.recipes import Settings
 
@@ -56,8 +48,7 @@ COPIED_AT_ONCE, CUT_AT_ONCE = 16, 2**23
 SCALES = {1: (1.0,), 2: (1.0, 1.25), 3: (0.8, 1.0, 1.25)}
 """The sizes at which an image is seen, as multiples of the size at use."""
 OPENED = [threading.Lock() for _ in range(61)]
-"""An image that Pillow has opened is read from its file later, which only one thread at a time may do. Each image has
-one of these locks."""
+"""Locks of images that Pillow has opened: only one thread at a time may read the pixels of an image from its file."""
 
 Failures = list[tuple[int, str]]
 """(position, reason) for files that cannot be read."""
@@ -271,7 +262,7 @@ def _as_image(image: ImageLike) -> Image.Image:
             return to_rgb(image)
     except Exception as error:  # decoders can raise anything on damaged files
         name = getattr(image, "filename", "") or "an image"
-        raise ImageError(f"cannot read {printable(name)}: {one_line(error) or type(error).__name__}") from None
+        raise ImageError(f"cannot read {printable(name)}: {str(error) or type(error).__name__}") from None
 
 
 def _are_alike(images: list[ImageLike]) -> bool:

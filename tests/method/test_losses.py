@@ -152,10 +152,10 @@ def test_a_broken_embedding_shows_in_the_loss(bad: float) -> None:
 
 def test_an_unknown_reduction_or_similarity_is_refused() -> None:
     wrong: Any = "mean"
-    with pytest.raises(ValueError, match="unknown reduction 'mean': choose from pairs, samples"):
+    with pytest.raises(ValueError, match="unknown reduction 'mean': give one of pairs, samples"):
         relaxed_contrastive_loss(torch.randn(4, 2), torch.eye(4), reduction=wrong)
     for options in ({"reduction": wrong}, {"similarity": wrong}):
-        with pytest.raises(ValueError, match=r"unknown \w+ 'mean': choose from"):
+        with pytest.raises(ValueError, match=r"unknown .*'mean'"):
             STMLLoss(**options)
 
 

@@ -215,7 +215,7 @@ def test_blocks_cover_the_queries_once_and_keep_to_their_memory(
     monkeypatch.setattr(neighbors, "GALLERY_BLOCK", 40)
     monkeypatch.setattr(neighbors, "BLOCK_BYTES", 6 * 40 * 4)
     z = draw(40, dtype=torch.float32)
-    blocks = list(rank_in_blocks(z, z.repeat(50, 1), k))
+    blocks = list(rank_in_blocks(z, z.repeat(50, 1), k, None))
     assert [(start, len(indices)) for start, indices in blocks] == [(s, min(rows, 40 - s)) for s in range(0, 40, rows)]
 
 

@@ -1,6 +1,5 @@
 """Step 3: the student learns the similarities (Eqs. 1–3). Embeddings are never normalized."""
 
-from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -8,7 +7,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from selftaught.errors import unknown
 from selftaught.method.precision import in_full_precision
 from selftaught.method.similarity import contextual_from_pairwise, pairwise_similarity
 
@@ -73,7 +71,8 @@ def relaxed_contrastive_loss(
         >>> relaxed_contrastive_loss(torch.tensor([[0.0], [1.0]]), torch.ones(2, 2), delta=1.0)
         tensor(4.)
     """
-    _check_choice("reduction", reduction, get_args(Reduction))
+    if reduction not in get_args(Reduction):
+        raise ValueError(f"unknown reduction {reduction!r}: give one of {', '.join(get_args(Reduction))}")
     return _contrastive(relative_distances(embeddings), weights, delta, reduction)
 
 
@@ -143,8 +142,8 @@ class STMLLoss(nn.Module):
         super().__init__()
         if sigma <= 0 or k < 1:
             raise ValueError(f"sigma must be positive and k at least 1, but they are {sigma} and {k}")
-        _check_choice("reduction", reduction, get_args(Reduction))
-        _check_choice("similarity", similarity, get_args(Similarity))
+        if reduction not in get_args(Reduction) or similarity not in get_args(Similarity):
+            raise ValueError(f"unknown reduction {reduction!r} or similarity {similarity!r}")
         self.k = k
         self.sigma = sigma
         self.delta = delta
@@ -176,11 +175,6 @@ class STMLLoss(nn.Module):
                 return STMLLosses(contrastive, contrastive, torch.zeros_like(contrastive))
             distillation = _distillation(d_f, d_g.detach(), self.include_self)
             return STMLLosses(contrastive + distillation, contrastive, distillation)
-
-
-def _check_choice(kind: str, name: str, known: Sequence[str]) -> None:
-    if name not in known:
-        raise unknown(kind, name, known)
 
 
 def _contrastive(d: Tensor, weights: Tensor, delta: float, reduction: Reduction) -> Tensor:

@@ -57,7 +57,7 @@ def score(
     exact = exact_dtype(labels.device)
     precision, average = torch.zeros(2, dtype=exact, device=labels.device)
     for some in queries.split(at_once):  # not at once: that would copy all embeddings
-        for start, indices in rank_in_blocks(embeddings[some], embeddings, depth, exclude=some):
+        for start, indices in rank_in_blocks(embeddings[some], embeddings, depth, some):
             asked = some[start : start + len(indices)]
             right = classes[indices] == classes[asked, None]
             hits += (right.cumsum(1) > 0).sum(0)

@@ -56,7 +56,7 @@ def nearest(queries: Tensor, gallery: Tensor, k: int, *, exclude: Tensor | None 
     queries, gallery = queries.detach(), gallery.detach()
     distances = queries.new_empty(len(queries), k, dtype=_common_dtype(queries, gallery))
     indices = queries.new_empty(len(queries), k, dtype=torch.long)
-    for start, found in rank_in_blocks(queries, gallery, k, exclude=exclude):
+    for start, found in rank_in_blocks(queries, gallery, k, exclude):
         block = slice(start, start + len(found))
         distances[block], indices[block] = sort_by_distance(queries[block], gallery, found)
     return distances, indices
@@ -75,9 +75,7 @@ def sort_by_distance(queries: Tensor, gallery: Tensor, found: Tensor) -> tuple[T
     return distances, indices
 
 
-def rank_in_blocks(
-    queries: Tensor, gallery: Tensor, k: int, *, exclude: Tensor | None = None
-) -> Iterator[tuple[int, Tensor]]:
+def rank_in_blocks(queries: Tensor, gallery: Tensor, k: int, exclude: Tensor | None) -> Iterator[tuple[int, Tensor]]:
     """Rank the gallery, in blocks of queries: (first row, indices of their k nearest gallery rows in order)."""
     available = len(gallery) - (exclude is not None)
     if not 1 <= k <= available:
