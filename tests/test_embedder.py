@@ -3,6 +3,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import current_process
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from torch import nn
 
 from conftest import TINY
 from selftaught import Embedder, train
-from selftaught.devices import choose_device
 from selftaught.encoding import Encoding
 from selftaught.errors import ImageError, SelftaughtError, UsageError
 from selftaught.model_files import describe
@@ -39,6 +39,15 @@ def test_batches_and_worker_processes_change_nothing(embedder: Embedder, photos:
     torch.testing.assert_close(embedder.encode(paths), few.repeat(4, 1), rtol=1e-4, atol=1e-5)
 
 
+def test_a_process_that_may_start_no_others_reads_all_files_itself(
+    embedder: Embedder, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = sorted(photos.rglob("*.jpg")) * 4
+    expected = embedder.encode(paths)
+    monkeypatch.setitem(vars(current_process())["_config"], "daemon", True)  # as in a pool of processes
+    torch.testing.assert_close(embedder.encode(paths), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_no_images_give_no_vectors_and_a_single_one_a_single_vector(embedder: Embedder, photos: Path) -> None:
     assert embedder.encode([]).shape == (0, embedder.dim)
     path = next(photos.rglob("*.jpg"))
@@ -46,6 +55,7 @@ def test_no_images_give_no_vectors_and_a_single_one_a_single_vector(embedder: Em
     several = embedder.encode([path])
     for single in (path, str(path), image, np.asarray(image)):
         assert torch.equal(embedder.encode(single), several[0])
+    assert torch.equal(embedder.encode(np.array([str(path)])), several)
 
 
 def test_a_generator_is_read_as_it_is_needed(embedder: Embedder, photos: Path) -> None:
@@ -111,10 +121,28 @@ def test_an_image_without_pixels_is_refused(embedder: Embedder) -> None:
             embedder.encode(Image.new("RGB", size))
 
 
+def test_an_opened_image_is_read_once_even_if_it_comes_several_times(embedder: Embedder, tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 255, (500, 500, 3)).astype(np.uint8)
+    Image.fromarray(noise).save(tmp_path / "noise.png")
+    expected = embedder.encode(noise)
+    for _ in range(5):
+        vectors = embedder.encode([Image.open(tmp_path / "noise.png")] * 8)
+        torch.testing.assert_close(vectors, expected.expand(8, -1), rtol=1e-4, atol=1e-5)
+
+
+def test_an_opened_image_that_is_damaged_is_named(embedder: Embedder, photos: Path, tmp_path: Path) -> None:
+    whole = next(photos.rglob("*.jpg")).read_bytes()
+    (tmp_path / "half.jpg").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ImageError, match=r"cannot read .*half\.jpg: .*truncated"):
+        embedder.encode([Image.open(tmp_path / "half.jpg")])
+
+
 def test_similarity_is_the_cosine_or_the_negative_distance(embedder: Embedder, photos: Path) -> None:
     a, b = embedder.encode(sorted(photos.rglob("*.jpg"))[:5]).split([2, 3])
     torch.testing.assert_close(embedder.similarity(a, b), -torch.cdist(a, b), rtol=1e-4, atol=1e-5)
     assert embedder.similarity(a[0], b).shape == (1, 3)
+    with pytest.raises(ValueError, match=r"are n×8, but these are \[2, 16\] and \[3, 8\]"):
+        embedder.similarity(a.repeat(1, 2), b)
     whitened = embedder.whiten([str(path) for path in sorted(photos.rglob("*.jpg"))])
     wanted = torch.cosine_similarity(a[:, None], b[None], dim=2)
     torch.testing.assert_close(whitened.similarity(a, b), wanted, rtol=1e-4, atol=1e-5)
@@ -159,8 +187,9 @@ def test_whitening_is_that_of_the_vectors_and_can_be_saved(embedder: Embedder, p
     again = Embedder.load(tmp_path / "w", "cpu")
     assert (again.dim, again.metric, again.identity) == (5, "cosine", whitened.identity)
     torch.testing.assert_close(again.encode(paths), whitened.encode(paths), rtol=1e-4, atol=1e-5)
-    with pytest.raises(SelftaughtError, match="at least 2 images"):
-        embedder.whiten(paths[:1])
+    for few in (paths[:1], []):
+        with pytest.raises(SelftaughtError, match=f"at least 2 images that can be read, but there are {len(few)}"):
+            embedder.whiten(few)
 
 
 def test_identity_changes_with_whatever_changes_vectors(run: Path, embedder: Embedder, tmp_path: Path) -> None:
@@ -232,7 +261,7 @@ def test_what_is_no_image_and_what_is_no_run_is_named(embedder: Embedder) -> Non
     nothing: Any = None
     with pytest.raises(ImageError, match=r"images are paths, Pillow images or arrays, .* not None"):
         embedder.encode(nothing)
-    for wrong in (3, None):
+    for wrong in (3, None, ""):
         run: Any = wrong
         with pytest.raises(UsageError, match=f"there is no run {wrong!r}: give the folder of one"):
             Embedder.load(run)
@@ -334,7 +363,3 @@ def test_images_in_memory_have_the_same_views_on_a_gpu(embedder: Embedder) -> No
     views = [torch.cat([batch.images.cpu() for batch in one.encoding._see(images, 10)]) for one in (here, there)]
     assert torch.equal(*views)
     torch.testing.assert_close(there.encode(images), here.encode(images), rtol=1e-2, atol=1e-2)
-
-
-def test_a_device_of_which_there_is_one_may_be_given_with_its_number() -> None:
-    assert choose_device("cpu:0") == torch.device("cpu"), "training counts the processes on a CPU, and refuses a 0"

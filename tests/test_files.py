@@ -1,4 +1,6 @@
+import errno
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,16 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_behind(tmp_path: P
         write_atomically(target, lambda _: (_ for _ in ()).throw(KeyboardInterrupt()))
     assert [path.name for path in tmp_path.iterdir()] == ["file.txt"]
     assert target.read_text() == "old"
+
+
+def test_a_file_is_written_where_folders_cannot_be_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flush(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "fsync", flush)
+    write_atomically(tmp_path / "file.txt", "new")
+    assert (tmp_path / "file.txt").read_text() == "new"
 
 
 def test_a_place_that_cannot_be_written_to_is_said_in_one_line() -> None:

@@ -64,11 +64,11 @@ def free_memory(device: torch.device) -> int | None:
         return int(min(left, allowed))
     free = None
     with suppress(OSError, ValueError, IndexError):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = 1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1])
-    with suppress(OSError, ValueError):  # a container may be allowed less
+        free = 1024 * int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0])
+    with suppress(OSError, ValueError, IndexError):  # a container may be allowed less
         group = Path("/sys/fs/cgroup")
-        left = int((group / "memory.max").read_text()) - int((group / "memory.current").read_text())
+        of_files = int((group / "memory.stat").read_text().split("inactive_file")[1].split()[0])  # freed when needed
+        left = int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()) + of_files
         free = left if free is None else min(free, left)
     with suppress(OSError, ValueError, AttributeError):
         if free is None:

@@ -81,10 +81,8 @@ class Embedder:
             backbone: the module a run was trained with, if it was your own; its weights are overwritten.
             size, mirror, scales: as in :meth:`seeing`; by default as the model was saved.
         """
-        if not isinstance(run, str | os.PathLike):
+        if not isinstance(run, str | os.PathLike) or not os.fspath(run):
             raise UsageError(f"there is no run {run!r}: give the folder of one, or a backbone's name")
-        if not os.fspath(run):
-            raise UsageError("the run's name is empty: give its folder, or a backbone's name")
         if backbone is None and not Path(run).exists() and is_backbone(str(run)):
             return cls.plain(str(run), device).seeing(size, mirror, scales)
         downloaded = looks_like_repository(str(run))
@@ -157,12 +155,14 @@ class Embedder:
             raise UsageError("this model cannot be whitened: its head has more than one layer")
         unnormalized = EmbeddingNetwork(self.network.encoder, {"f": head})
         raw = replace(self.encoding, network=unnormalized, mirror=False, scales=1)
-        every = -(-len(paths) // WHITENED_ON)
+        every = max(1, -(-len(paths) // WHITENED_ON))
         features, failures = raw.encode_files(paths[::every], advance)
         check([(position * every, reason) for position, reason in failures])
+        if len(features) < 2:
+            raise SelftaughtError(f"whitening needs at least 2 images that can be read, but there are {len(features)}")
+        linear = head if isinstance(head, nn.Linear) else None
         try:
-            linear = head if isinstance(head, nn.Linear) else None
-            layer = whitened_layer(features, dim or self.dim, choose_exponent(features), linear)
+            layer = whitened_layer(features, self.dim if dim is None else dim, choose_exponent(features), linear)
         except ValueError as error:
             raise SelftaughtError(f"cannot whiten on these images: {error}") from None
         network = EmbeddingNetwork(self.network.encoder, {"f": layer.to(self.device)}, normalize=True)
@@ -197,7 +197,7 @@ class Embedder:
     @property
     def encoding(self) -> Encoding:
         """How images become vectors, for files by the thousand; for a few images there is :meth:`encode`."""
-        return Encoding(self.network, self.preprocessing, self.dim, self.metric, self.mirror, self.scales)
+        return Encoding(self.network, self.preprocessing, self.dim, self.mirror, self.scales)
 
     @cached_property
     def identity(self) -> str:
@@ -209,17 +209,14 @@ class Embedder:
         return fingerprint(about, self.network)
 
     def __repr__(self) -> str:
-        views = [
-            f"seen at {' and '.join(map(str, self.encoding.sides))} pixels",
-            *(["mirrored"] if self.mirror else []),
-        ]
+        seen = f"seen at {' and '.join(map(str, self.encoding.sides))} pixels" + (", mirrored" if self.mirror else "")
         kind = f"{self.dim} dimensions compared by {self.metric} distance"
         recipe = self.description.get("recipe", "none")
         how = "pretrained" if recipe == "none" else f"recipe {recipe}"
         if "epoch" in self.description:
             how += f", unfinished, after epoch {self.description['epoch']} of {self.description['epochs']}"
         how += ", whitened" if "whitened" in self.description else ""
-        return f"Embedder({self.description['backbone']}, {how}: {kind}, {', '.join(views)}, on {self.device})"
+        return f"Embedder({self.description['backbone']}, {how}: {kind}, {seen}, on {self.device})"
 
     def encode(
         self, images: ImageLike | Iterable[ImageLike], batch_size: int = BATCH_SIZE, show_progress: bool = False
@@ -228,7 +225,7 @@ class Embedder:
 
         Args:
             images: paths, Pillow images, or arrays (H×W, H×W×3 or H×W×4; uint8, uint16, or floats within [0, 1]);
-                a list of them, a generator, which is read as it is needed, or a single one.
+                a list of them, an array of paths, a generator, which is read as it is needed, or a single one.
             show_progress: say on standard error how many are done, and how long the rest will take.
 
         Returns:
@@ -239,7 +236,7 @@ class Embedder:
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, but is {batch_size}")
-        if isinstance(images, (str, os.PathLike, Image.Image)) or getattr(images, "ndim", 4) < 4:
+        if isinstance(images, (str, os.PathLike, Image.Image)) or getattr(images, "ndim", 1) not in (1, 4):
             return self.encode([cast(ImageLike, images)], batch_size)[0]
         if not isinstance(images, Iterable):
             raise ImageError(f"images are paths, Pillow images or arrays, one or several of them, but not {images!r}")
@@ -260,7 +257,9 @@ class Embedder:
             >>> embedder.similarity(vectors, vectors).argsort(descending=True)[0, -1]
             tensor(1)
         """
-        first, second = (x.reshape(-1, self.dim).float() for x in (a, b))
+        first, second = torch.atleast_2d(a.float(), b.float())
+        if first.shape[1] != self.dim or second.shape[1] != self.dim:
+            raise ValueError(f"vectors of this model are n×{self.dim}, but these are {[*a.shape]} and {[*b.shape]}")
         if self.metric == "cosine":
             return F.normalize(first) @ F.normalize(second).T
         return -torch.cdist(first, second, compute_mode="donot_use_mm_for_euclid_dist")

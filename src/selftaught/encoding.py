@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, groupby, islice, tee
+from multiprocessing import current_process
 
 import numpy as np
 import torch
@@ -46,6 +47,8 @@ COPIED_AT_ONCE, CUT_AT_ONCE = 16, 2**23
 """Images in memory that a thread copies to a GPU, and pixels of images whose views are cut there, at once."""
 SCALES = {1: (1.0,), 2: (1.0, 1.25), 3: (0.8, 1.0, 1.25)}
 """The sizes at which an image is seen, as multiples of the size at use."""
+OPENED = [threading.Lock() for _ in range(61)]
+"""Locks of images that Pillow has opened: only one thread at a time may read the pixels of an image from its file."""
 
 Failures = list[tuple[int, str]]
 """(position, reason) for files that cannot be read."""
@@ -71,7 +74,6 @@ class Encoding:
     network: EmbeddingNetwork
     preprocessing: Preprocessing
     dim: int
-    metric: str
     mirror: bool
     scales: int
 
@@ -171,8 +173,9 @@ class Encoding:
             paths: read as they are needed.
             count: how many there are, or about.
         """
-        # New processes would inherit locks that other threads hold at that moment, and wait for them forever.
-        alone = threading.current_thread() is threading.main_thread()
+        # New processes would inherit locks that other threads hold at that moment, and wait for them forever. A process
+        # of a pool may start none.
+        alone = threading.current_thread() is threading.main_thread() and not current_process().daemon
         reader = FileReader(self.views, min(16, available_cores()) if alone and count >= FEW_IMAGES else 0)
         try:
             yield from self.embed(reader.read(in_batches((ViewRequest(path, view) for path in paths), batch_size)))
@@ -228,7 +231,7 @@ class Encoding:
         if len(parts) == 1:
             return parts[0]
         vectors = torch.stack(parts).mean(0)
-        return F.normalize(vectors) if self.metric == "cosine" else vectors
+        return F.normalize(vectors) if self.network.normalize else vectors
 
 
 def _start_copy(batch: Embedded) -> tuple[Embedded, torch.cuda.Event | None]:
@@ -250,11 +253,17 @@ def _finish_copy(batch: Embedded, event: torch.cuda.Event | None) -> Embedded:
 
 
 def _as_image(image: ImageLike) -> Image.Image:
-    if isinstance(image, Image.Image):
-        if 0 in image.size:
-            raise ImageError(f"an image of {image.width}×{image.height} pixels cannot be embedded")
-        return to_rgb(image)
-    return from_array(np.asarray(image))
+    if not isinstance(image, Image.Image):
+        return from_array(np.asarray(image))
+    if 0 in image.size:
+        raise ImageError(f"an image of {image.width}×{image.height} pixels cannot be embedded")
+    try:
+        with OPENED[id(image) % len(OPENED)]:
+            image.load()
+            return to_rgb(image)
+    except Exception as error:  # decoders can raise anything on damaged files
+        name = getattr(image, "filename", "") or "an image"
+        raise ImageError(f"cannot read {printable(name)}: {str(error) or type(error).__name__}") from None
 
 
 def _are_alike(images: list[ImageLike]) -> bool:

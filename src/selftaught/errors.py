@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 OUT_OF_MEMORY = ("DefaultCPUAllocator", "allocate memory", "could not create a primitive", "failed to map segment")
-"""Parts of the messages that libraries have for it: PyTorch, the system, oneDNN, the loader of libraries."""
+"""Parts of the messages in which PyTorch, the system, oneDNN and the loader of libraries report too little memory."""
 
 
 class SelftaughtError(Exception):
@@ -82,11 +82,10 @@ def near_names(name: str, known: Iterable[str]) -> list[str]:
     """
     names = list(known)
     parts = [part for part in re.split(r"[^a-z0-9]+", name.lower()) if part]
-    if parts and max(map(len, parts)) > 2:
-        holding = [each for each in names if all(part in each.lower() for part in parts)]
-        if holding:
-            return sorted(holding, key=lambda each: (len(each), each))[:4]
-    return difflib.get_close_matches(name, names, n=1, cutoff=0.65)
+    telling = any(len(part) > 2 for part in parts)
+    holding = [each for each in names if telling and all(part in each.lower() for part in parts)]
+    shortest = sorted(holding, key=lambda each: (len(each), each))[:4]
+    return shortest or difflib.get_close_matches(name, names, n=1, cutoff=0.65)
 
 
 def suggest(near: Sequence[str]) -> str:

@@ -55,12 +55,13 @@ def write_atomically(
             if lasting:
                 os.fsync(file.fileno())
         temporary.replace(path)
-        if lasting and os.name == "posix":
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+        if lasting:
+            with suppress(OSError):  # not every system can flush a folder
+                folder = os.open(path.parent, os.O_RDONLY)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
     except OSError as error:
         kept = "; the old file is kept" if os.path.lexists(path) else ""
         raise SelftaughtError(f"cannot write {printable(path)}: {error.strerror or error}{kept}") from error
@@ -129,7 +130,7 @@ def to_csv(rows: Iterable[Iterable[object]]) -> str:
 
 
 def new_folder(path: Path, what: str, instead: str, leftovers: Collection[str] = ()) -> None:
-    """Make an output folder; an existing one must be writable, and empty except for ``leftovers`` and hidden ones."""
+    """Make an output folder; an existing one must be writable and empty, except for what a failed start has left."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         names = {entry.name for entry in path.iterdir()} - {LOCK}
@@ -146,7 +147,7 @@ def new_folder(path: Path, what: str, instead: str, leftovers: Collection[str] =
 
 @contextmanager
 def claim_folder(path: Path, what: str, instead: str, leftovers: Collection[str] = ()) -> Iterator[None]:
-    """Make an output folder as :func:`new_folder` does, and lock it; if it is empty at the end, it goes again."""
+    """Make an output folder as :func:`new_folder` does, and lock it; if it is new and stays empty, it is removed."""
     is_new = not path.exists()
     new_folder(path, what, instead, leftovers)
     try:
@@ -163,7 +164,7 @@ def claim_folder(path: Path, what: str, instead: str, leftovers: Collection[str]
 def fill_folder(path: Path) -> Iterator[Path]:
     """A place for the files of an output folder, new or empty, that no other process fills.
 
-    They get into the folder when all are written, so that after a failure the same command can be given again.
+    They are moved into the folder when all are written, so that after a failure the same command can be given again.
     """
     place = path / TEMPORARY.format(name="new", process="files")
     with claim_folder(path, "the folder", "give another --out"):

@@ -25,6 +25,8 @@ WORDS = "selftaught failed with"
 
 _asked: tuple[Any, Tensor] | None = None
 """The last question of :func:`any_process`, which the processes are still answering."""
+_deciding = False
+"""Whether process 0 is within :func:`run_on_first`."""
 
 
 def world() -> int:
@@ -49,11 +51,17 @@ def shard(count: int) -> range:
 
 def gather_rows(rows: Tensor, count: int) -> Tensor:
     """The rows of all processes, in order: the inverse of :func:`shard` along the first axis. No gradient."""
+    rows = rows.detach()
     if world() == 1:
-        return rows.detach()
-    if len(rows) != len(shard(count)):
-        raise ValueError(f"this process has {len(shard(count))} of {count} rows, but {len(rows)} were given")
-    return _joined(rows.detach(), count)
+        return rows
+    lengths = [len(part) for part in _parts(count)]
+    largest = max(lengths)  # a process sends its part padded to that
+    padding = [0, 0] * (rows.ndim - 1) + [0, largest - len(rows)]
+    everything = rows.new_empty(world() * largest, *rows.shape[1:])
+    dist.all_gather_into_tensor(everything, F.pad(rows, padding).contiguous())
+    if min(lengths) == largest:
+        return everything
+    return torch.cat([part[:length] for part, length in zip(everything.split(largest), lengths, strict=True)])
 
 
 def gather_views(rows: Tensor, images: int) -> Tensor:
@@ -94,11 +102,10 @@ def broadcast_tensors(tensors: Iterable[Tensor]) -> None:
 
 def average(tensors: Iterable[Tensor]) -> None:
     """Give every process the mean over all of them."""
-    if world() == 1:
-        return
-    for tensor in tensors:
-        dist.all_reduce(tensor)
-        tensor /= world()
+    if world() > 1:
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+            tensor /= world()
 
 
 def all_gather_list(items: list[T]) -> list[T]:
@@ -110,30 +117,28 @@ def all_gather_list(items: list[T]) -> list[T]:
     return [item for box in boxes for item in box]
 
 
-_deciding: list[bool] = []
-
-
 def run_on_first(decide: Callable[[], T]) -> T:
     """The result of ``decide``, which only process 0 calls, on every process.
 
     If it fails there, the others raise :class:`EndedElsewhere`. Within ``decide``, process 0 acts as if it were alone.
     """
+    global _deciding
     if world() == 1 or _deciding:
         return decide()
-    if rank():
-        value, failure = broadcast((None, 0))
-        if failure:
-            raise EndedElsewhere(failure)
-        return value  # type: ignore[return-value]
-    _deciding.append(True)
-    try:
-        decided = decide()
-    except BaseException as error:
-        broadcast((None, exit_code(error)))
-        raise
-    finally:
-        _deciding.pop()
-    return broadcast((decided, 0))[0]
+    decided: Any = None
+    if rank() == 0:
+        _deciding = True
+        try:
+            decided = decide()
+        except BaseException as error:
+            broadcast((None, exit_code(error)))
+            raise
+        finally:
+            _deciding = False
+    decided, failure = broadcast((decided, 0))
+    if failure:
+        raise EndedElsewhere(failure)
+    return decided  # type: ignore[no-any-return]
 
 
 def exit_code(error: BaseException) -> int:
@@ -216,27 +221,13 @@ def _parts(count: int) -> list[range]:
     return [range(first, last) for first, last in pairwise(bounds)]
 
 
-def _joined(rows: Tensor, count: int) -> Tensor:
-    """The parts of all processes, joined; processes send them padded to the largest."""
-    lengths = [len(part) for part in _parts(count)]
-    largest = max(lengths)
-    padding = [0, 0] * (rows.ndim - 1) + [0, largest - len(rows)]
-    everything = rows.new_empty(world() * largest, *rows.shape[1:])
-    dist.all_gather_into_tensor(everything, F.pad(rows, padding).contiguous())
-    if min(lengths) == largest:
-        return everything
-    return torch.cat([part[:length] for part, length in zip(everything.split(largest), lengths, strict=True)])
-
-
 class _GatherViews(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, images: int) -> Tensor:
         own = shard(images)
-        if not own or len(rows) % len(own):
-            raise ValueError(f"{len(rows)} rows are not the views of {len(own)} images")
         ctx.images, ctx.own, ctx.views = images, own, len(rows) // len(own)
         by_image = rows.view(ctx.views, len(own), -1).transpose(0, 1).contiguous()
-        return _joined(by_image, images).transpose(0, 1).reshape(ctx.views * images, -1)
+        return gather_rows(by_image, images).transpose(0, 1).reshape(ctx.views * images, -1)
 
     @staticmethod
     @once_differentiable

@@ -13,7 +13,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from selftaught.method import STMLLoss
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 needs_compiler = pytest.mark.skipif(
     not any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "g++", "clang++"))
     or os.environ.get("ATEN_CPU_CAPABILITY") == "default",
@@ -97,7 +96,6 @@ def test_compiled_loss_equals_eager_also_where_rows_coincide() -> None:
 
 
 @pytest.mark.gpu
-@needs_gpu
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
 def test_loss_never_waits_for_the_gpu(loss: STMLLoss) -> None:
     inputs = [x.detach().cuda() for x in batch()]
@@ -112,7 +110,6 @@ def test_loss_never_waits_for_the_gpu(loss: STMLLoss) -> None:
 
 
 @pytest.mark.gpu
-@needs_gpu
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
 def test_gpu_in_float32_equals_cpu_in_float64(loss: STMLLoss) -> None:
     f, g, teacher, ids = batch(64, torch.float64)

@@ -1,5 +1,7 @@
 """Eqs. 1–3 against plain loops, and the values of the authors' code."""
 
+from typing import Any
+
 import naive
 import pytest
 import torch
@@ -146,6 +148,15 @@ def test_a_broken_embedding_shows_in_the_loss(bad: float) -> None:
     f, g, teacher, ids = small_batch()
     f[3, 2] = bad
     assert not STMLLoss(6)(f, g, teacher, ids).total.isfinite()
+
+
+def test_an_unknown_reduction_or_similarity_is_refused() -> None:
+    wrong: Any = "mean"
+    with pytest.raises(ValueError, match="unknown reduction 'mean': give one of pairs, samples"):
+        relaxed_contrastive_loss(torch.randn(4, 2), torch.eye(4), reduction=wrong)
+    for options in ({"reduction": wrong}, {"similarity": wrong}):
+        with pytest.raises(ValueError, match=r"unknown .*'mean'"):
+            STMLLoss(**options)
 
 
 def test_without_relaxation_the_labels_are_the_soft_ones_cut_at_one_half() -> None:

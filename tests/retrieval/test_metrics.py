@@ -7,15 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from selftaught.retrieval import Scores, map_at_r, r_precision, recall_at_k, score
-from selftaught.retrieval.neighbors import BLOCK_BYTES
+from selftaught.retrieval import Scores, map_at_r, neighbors, r_precision, recall_at_k, score
 
 KS = (1, 2, 4, 8)
 
 
-def test_embeddings_that_are_no_numbers_are_refused() -> None:
-    with pytest.raises(ValueError, match="no numbers"):
-        recall_at_k(torch.tensor([[0.0], [float("nan")]]), [0, 0])
+def test_infinite_and_undefined_embeddings_are_refused() -> None:
+    for wrong in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="infinite or undefined"):
+            recall_at_k(torch.tensor([[0.0], [wrong]]), [0, 0])
 
 
 def labeled(n: int = 40, classes: int = 9, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
@@ -38,15 +38,16 @@ def as_dict(scores: Scores) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("gallery_block", [5, 65536])
-@pytest.mark.parametrize("block_bytes", [1, 1000, BLOCK_BYTES])
+@pytest.mark.parametrize("block_bytes", [1, 1000, neighbors.BLOCK_BYTES])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 def test_scores_equal_brute_force(
     gallery_block: int, block_bytes: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("selftaught.retrieval.neighbors.GALLERY_BLOCK", gallery_block)
+    monkeypatch.setattr(neighbors, "GALLERY_BLOCK", gallery_block)
+    monkeypatch.setattr(neighbors, "BLOCK_BYTES", block_bytes)
     z, labels = labeled(dtype=dtype)
     expected = brute_force.metrics(z, labels.tolist(), KS)
-    assert as_dict(score(z, labels, KS, block_bytes=block_bytes)) == pytest.approx(expected, rel=1e-12)
+    assert as_dict(score(z, labels, KS)) == pytest.approx(expected, rel=1e-12)
     assert expected["excluded"] >= 2
 
 

@@ -1,5 +1,6 @@
 """Exact neighbors in blocks, against a plain search."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import brute_force
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from selftaught.retrieval import nearest, score
-from selftaught.retrieval.neighbors import BLOCK_BYTES, ranked, top
+from selftaught.retrieval import nearest, neighbors, score
+from selftaught.retrieval.neighbors import find_largest, rank_in_blocks
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
@@ -21,18 +22,21 @@ def draw(n: int, d: int = 5, seed: int = 0, dtype: torch.dtype = torch.float64) 
 
 
 @pytest.fixture(params=[3, 7, 16, 65536], ids="gallery blocks of {}".format)
-def gallery_block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr("selftaught.retrieval.neighbors.GALLERY_BLOCK", request.param)
-    return int(request.param)
+def gallery_block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbors, "GALLERY_BLOCK", request.param)
 
 
-@pytest.mark.usefixtures("gallery_block")
-@pytest.mark.parametrize("block_bytes", [1, 300, BLOCK_BYTES])
+@pytest.fixture(params=[1, 300, neighbors.BLOCK_BYTES], ids="{} bytes".format)
+def block_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbors, "BLOCK_BYTES", request.param)
+
+
+@pytest.mark.usefixtures("gallery_block", "block_bytes")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("k", [1, 4, 40])
-def test_nearest_equals_brute_force_in_any_blocks(block_bytes: int, dtype: torch.dtype, k: int) -> None:
+def test_nearest_equals_brute_force_in_any_blocks(dtype: torch.dtype, k: int) -> None:
     queries, gallery = draw(23, seed=1, dtype=dtype), draw(40, dtype=dtype)
-    distances, indices = nearest(queries, gallery, k, block_bytes=block_bytes)
+    distances, indices = nearest(queries, gallery, k)
     assert distances.shape == indices.shape == (23, k)
     assert distances.dtype == torch.promote_types(dtype, torch.float32)
     rows = gallery.double().tolist()
@@ -41,13 +45,12 @@ def test_nearest_equals_brute_force_in_any_blocks(block_bytes: int, dtype: torch
         assert far == pytest.approx([brute_force.distance(query, rows[row]) for row in found], rel=1e-5)
 
 
-@pytest.mark.usefixtures("gallery_block")
-@pytest.mark.parametrize("block_bytes", [1, 300, BLOCK_BYTES])
+@pytest.mark.usefixtures("gallery_block", "block_bytes")
 @pytest.mark.parametrize("k", [1, 4, 39])
-def test_the_excluded_row_is_left_out_wherever_it_lies(block_bytes: int, k: int) -> None:
+def test_the_excluded_row_is_left_out_wherever_it_lies(k: int) -> None:
     gallery = draw(40)
     own = torch.randperm(40, generator=torch.Generator().manual_seed(2))
-    _, indices = nearest(gallery[own], gallery, k, exclude=own, block_bytes=block_bytes)
+    _, indices = nearest(gallery[own], gallery, k, exclude=own)
     rows = gallery.tolist()
     for query, found in zip(own.tolist(), indices.tolist(), strict=True):
         assert found == brute_force.ranking(rows[query], rows, exclude=query)[:k]
@@ -98,7 +101,7 @@ def test_the_largest_of_each_row_are_those_of_topk(seed: int, rows: int, columns
     scores = draw(rows, columns, seed)
     scores = scores.round() if ties else scores
     scores[:, :: max(1, columns // 3)] = -torch.inf
-    values, indices = top(scores, k)
+    values, indices = find_largest(scores, k)
     assert torch.equal(values, scores.topk(k).values)
     assert torch.equal(scores.gather(1, indices), values)
     assert all(len(set(row)) == k for row in indices.tolist())
@@ -114,7 +117,7 @@ def test_groups_of_columns_are_used_where_they_pay_off(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Tensor, "topk", counted)
     scores = draw(2, 64 * 100 + 7)
-    assert torch.equal(top(scores, 3)[1], topk(scores, 3).indices)
+    assert torch.equal(find_largest(scores, 3)[1], topk(scores, 3).indices)
     assert searched == [100, 3 * 64 + 7]
 
 
@@ -139,14 +142,15 @@ class Largest(TorchDispatchMode):
 def test_nothing_of_the_size_of_the_gallery_is_made(
     what: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("selftaught.retrieval.neighbors.GALLERY_BLOCK", 256)
-    n, d, block_bytes = 4000, 64, 50_000
+    monkeypatch.setattr(neighbors, "GALLERY_BLOCK", 256)
+    monkeypatch.setattr(neighbors, "BLOCK_BYTES", 50_000)
+    n, d = 4000, 64
     z, labels = draw(n, d, dtype=dtype), torch.arange(n) % 800
     with Largest() as largest:
         if what == "nearest":
-            nearest(z, z, 4, exclude=torch.arange(n), block_bytes=block_bytes)
+            nearest(z, z, 4, exclude=torch.arange(n))
         else:
-            score(z, labels, block_bytes=block_bytes)
+            score(z, labels)
     assert largest.bytes <= 128 * 1024 < z.nbytes
 
 
@@ -161,6 +165,19 @@ def test_products_are_exact_whatever_the_settings_around_which_stay_as_they_were
     finally:
         torch.set_float32_matmul_precision(before)
     assert torch.equal(inside[1], expected[1])
+
+
+def test_searches_in_several_threads_leave_the_settings_as_they_were() -> None:
+    z, products = draw(300, 16, dtype=torch.float32), torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    before = products.fp32_precision
+    products.fp32_precision = "bf16"
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            for _ in range(20):
+                list(threads.map(lambda _: nearest(z, z, 3), range(40)))
+                assert products.fp32_precision == "bf16"
+    finally:
+        products.fp32_precision = before
 
 
 def test_autocast_changes_nothing() -> None:
@@ -182,16 +199,24 @@ def test_embeddings_with_a_gradient_can_be_searched() -> None:
 def test_every_block_size_gives_the_same_neighbors(seed: int, n: int, k: int, block_bytes: int) -> None:
     z, k = draw(n, seed=seed), min(k, n - 1)
     whole = nearest(z, z, k, exclude=torch.arange(n))
-    blocked = nearest(z, z, k, exclude=torch.arange(n), block_bytes=block_bytes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(neighbors, "BLOCK_BYTES", block_bytes)
+        blocked = nearest(z, z, k, exclude=torch.arange(n))
     assert torch.equal(blocked[1], whole[1])
     torch.testing.assert_close(blocked[0], whole[0], rtol=1e-4, atol=1e-5)
     assert (whole[0].diff(dim=1) >= 0).all()
 
 
-def test_blocks_cover_the_queries_once_and_keep_to_their_memory() -> None:
+@pytest.mark.parametrize(("k", "rows"), [(4, 6), (24, 1)])
+def test_blocks_cover_the_queries_once_and_keep_to_their_memory(
+    k: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However large the gallery is, each neighbor of a block counts, with what is computed from it."""
+    monkeypatch.setattr(neighbors, "GALLERY_BLOCK", 40)
+    monkeypatch.setattr(neighbors, "BLOCK_BYTES", 6 * 40 * 4)
     z = draw(40, dtype=torch.float32)
-    blocks = list(ranked(z, z, 5, block_bytes=6 * 40 * 4))
-    assert [(start, len(indices)) for start, indices in blocks] == [(s, min(6, 40 - s)) for s in range(0, 40, 6)]
+    blocks = list(rank_in_blocks(z, z.repeat(50, 1), k, None))
+    assert [(start, len(indices)) for start, indices in blocks] == [(s, min(rows, 40 - s)) for s in range(0, 40, rows)]
 
 
 @pytest.mark.parametrize(("k", "excluding", "available"), [(0, False, 10), (11, False, 10), (10, True, 9)])

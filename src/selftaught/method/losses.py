@@ -71,6 +71,8 @@ def relaxed_contrastive_loss(
         >>> relaxed_contrastive_loss(torch.tensor([[0.0], [1.0]]), torch.ones(2, 2), delta=1.0)
         tensor(4.)
     """
+    if reduction not in get_args(Reduction):
+        raise ValueError(f"unknown reduction {reduction!r}: give one of {', '.join(get_args(Reduction))}")
     return _contrastive(relative_distances(embeddings), weights, delta, reduction)
 
 
@@ -154,17 +156,13 @@ class STMLLoss(nn.Module):
 
     def weights(self, teacher: Tensor, ids: Tensor | None = None) -> Tensor:
         """The soft labels, n×n; 0 or 1 if not relaxed."""
-        weights = self._similarity(teacher, ids)
+        weights = pairwise = pairwise_similarity(teacher, self.sigma)
+        if self.similarity != "pairwise":
+            if self.group_views and ids is None:
+                raise ValueError("ids are needed to know which rows show one image; or pass group_views=False")
+            contextual = contextual_from_pairwise(pairwise, self.k, ids if self.group_views else None)
+            weights = contextual if self.similarity == "contextual" else (pairwise + contextual) / 2
         return weights if self.relaxed else (weights >= 0.5).to(weights.dtype)
-
-    def _similarity(self, teacher: Tensor, ids: Tensor | None) -> Tensor:
-        if self.group_views and ids is None and self.similarity != "pairwise":
-            raise ValueError("ids are needed to know which rows show one image; or pass group_views=False")
-        pairwise = pairwise_similarity(teacher, self.sigma)
-        if self.similarity == "pairwise":
-            return pairwise
-        contextual = contextual_from_pairwise(pairwise, self.k, ids if self.group_views else None)
-        return contextual if self.similarity == "contextual" else (pairwise + contextual) / 2
 
     def forward(self, f: Tensor, g: Tensor, teacher: Tensor, ids: Tensor | None = None) -> STMLLosses:
         weights = self.weights(teacher, ids)

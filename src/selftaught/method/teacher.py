@@ -33,7 +33,6 @@ class MovingAverage:
 
     @torch.no_grad()
     def update(self) -> None:
-        if self._averaged[0]:
-            torch._foreach_lerp_(*self._averaged, 1 - self.momentum)
+        torch._foreach_lerp_(*self._averaged, 1 - self.momentum)
         if self._copied[0]:
             torch._foreach_copy_(*self._copied)

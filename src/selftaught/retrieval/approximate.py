@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from selftaught.errors import UsageError
-from selftaught.retrieval.neighbors import by_distance, nearest
+from selftaught.retrieval.neighbors import nearest, sort_by_distance
 
 APPROXIMATE_FROM = 500_000
 """From this many images on, "auto" uses FAISS on a CPU. Below, exact search by matrix products is about as fast."""
 PROBED = 16
 """The number of lists of the index that are searched for a query."""
-POINTS_PER_LIST = 32
-ITERATIONS = 10
+POINTS_PER_LIST, ITERATIONS = 32, 10
+"""The number of gallery rows that the center of a list is learned from, and the rounds in which it is learned."""
 
 Kind = Literal["auto", "exact", "approximate"]
 
@@ -58,15 +58,13 @@ def approximate_nearest(
     distances are exact, and a query with too few results is searched exactly. Runs on the CPU, with a copy
     of the gallery.
     """
-    available = len(gallery) - (exclude is not None)
-    if not 1 <= k <= available:
-        raise ValueError(f"k = {k} neighbors were asked for, but each query has {available} to choose from")
-    found = _searched(queries.detach(), gallery.detach(), k + (exclude is not None)).to(queries.device)
+    queries, gallery = queries.detach(), gallery.detach()
+    found = _search_index(queries, gallery, k + (exclude is not None)).to(queries.device)
     if exclude is not None:
         itself = found == exclude[:, None]
         found = found.gather(1, itself.byte().argsort(dim=1, stable=True)[:, :k])
     short = (found < 0).any(1).nonzero()[:, 0]
-    distances, indices = by_distance(queries.detach(), gallery.detach(), found.clamp(0))
+    distances, indices = sort_by_distance(queries, gallery, found.clamp(0))
     if len(short):
         own = None if exclude is None else exclude[short]
         distances[short], indices[short] = nearest(queries[short], gallery, k, exclude=own)
@@ -79,7 +77,7 @@ def recall_against_exact(queries: Tensor, gallery: Tensor, found: Tensor, *, exc
     return (exact[:, :, None] == found[:, None, :]).any(2).double().mean().item()
 
 
-def _searched(queries: Tensor, gallery: Tensor, k: int) -> Tensor:
+def _search_index(queries: Tensor, gallery: Tensor, k: int) -> Tensor:
     """The rows that an index finds for each query, q×k; -1 if its lists hold too few."""
     import faiss
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from selftaught.retrieval.groups import Neighbors
 
 WINDOW = 3
+"""The places over which the spacing is averaged, before a fall and after it."""
 LEAST_STEP = 0.1
 """A fall of the spacing by less than this share says nothing."""
 CLEAR_STEP = 0.25
@@ -15,7 +16,7 @@ CLEAR_STEP = 0.25
 NOISE = 4.0
 """The standard deviations by which the spacing must fall; it has many places to fall by chance."""
 LEFT_OUT = 0.1
-"""The share of the photos with the largest jumps that is left out: copies make jumps without number."""
+"""The share of the photos with the largest jumps that is left out: those of copies can be of any size."""
 COPY, MOST_COPIED = 0.5, 0.5
 """A photo whose nearest is less than this share as far as its second nearest has a copy, and is left out too; unless
 that is so for the second share of all photos, which then are pairs and not copies."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from selftaught.devices import exact_dtype
-from selftaught.retrieval.neighbors import block_bytes_of, ranked
+from selftaught.retrieval.neighbors import choose_block_bytes, rank_in_blocks
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,9 @@ class Scores:
 
 
 def score(
-    embeddings: Tensor,
-    labels: Tensor | Sequence[int],
-    ks: Iterable[int] = (1, 2, 4, 8),
-    *,
-    with_r: bool = True,
-    block_bytes: int | None = None,
+    embeddings: Tensor, labels: Tensor | Sequence[int], ks: Iterable[int] = (1, 2, 4, 8), *, with_r: bool = True
 ) -> Scores:
-    """All retrieval metrics in one pass over blocks of queries; ``block_bytes`` as in :func:`nearest`.
+    """All retrieval metrics in one pass over blocks of queries.
 
     Without ``with_r``, only the recalls, which take fewer neighbors; the other scores are 0.
     """
@@ -48,10 +43,9 @@ def score(
         )
     if any(k < 1 for k in ks):
         raise ValueError(f"every k must be at least 1, but ks = {ks}")
-    block_bytes = block_bytes_of(embeddings.device) if block_bytes is None else block_bytes
-    at_once = max(1, block_bytes // max(1, 4 * embeddings.shape[1]))
+    at_once = max(1, choose_block_bytes(embeddings.device) // (4 * embeddings.shape[1]))
     if not all(bool(torch.isfinite(part).all()) for part in embeddings.split(at_once)):
-        raise ValueError("the embeddings hold values that are no numbers")
+        raise ValueError("the embeddings hold infinite or undefined values")
     _, classes, sizes = torch.unique(labels, return_inverse=True, return_counts=True)
     others = sizes[classes] - 1
     queries = others.nonzero()[:, 0]
@@ -62,10 +56,8 @@ def score(
     hits = torch.zeros(depth, dtype=torch.long, device=labels.device)
     exact = exact_dtype(labels.device)
     precision, average = torch.zeros(2, dtype=exact, device=labels.device)
-    # A neighbor takes ten times the memory of a score, so blocks of deep rankings must be smaller.
-    block_bytes //= 1 + 10 * depth // len(labels)
     for some in queries.split(at_once):  # not at once: that would copy all embeddings
-        for start, indices in ranked(embeddings[some], embeddings, depth, exclude=some, block_bytes=block_bytes):
+        for start, indices in rank_in_blocks(embeddings[some], embeddings, depth, some):
             asked = some[start : start + len(indices)]
             right = classes[indices] == classes[asked, None]
             hits += (right.cumsum(1) > 0).sum(0)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import torch
@@ -11,10 +12,13 @@ BLOCK_BYTES = 128 * 2**20
 """Memory for one block of the query × gallery scores; a few blocks exist at once."""
 GPU_BLOCK_BYTES = 512 * 2**20
 """The same on a GPU, which larger blocks keep busier."""
+NEIGHBOR_BYTES = 40
+"""Memory for one neighbor of one query, with what metrics compute from it."""
 
 GALLERY_BLOCK = 65536
 GROUP = 64
 """The number of columns of scores in a group, of which only the maximum is compared first."""
+_EXACT = Lock()
 
 
 def full_precision(x: Tensor) -> Tensor:
@@ -22,13 +26,12 @@ def full_precision(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def block_bytes_of(device: torch.device) -> int:
+def choose_block_bytes(device: torch.device) -> int:
+    """The memory for one block on a device."""
     return GPU_BLOCK_BYTES if device.type == "cuda" else BLOCK_BYTES
 
 
-def nearest(
-    queries: Tensor, gallery: Tensor, k: int, *, exclude: Tensor | None = None, block_bytes: int | None = None
-) -> tuple[Tensor, Tensor]:
+def nearest(queries: Tensor, gallery: Tensor, k: int, *, exclude: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The k nearest gallery rows of each query by Euclidean distance, nearest first.
 
     The full distance matrix is never held. The distances of the winners are computed from differences,
@@ -39,7 +42,6 @@ def nearest(
         gallery: n×d, on the same device.
         k: neighbors per query; at most n, or n - 1 with ``exclude``.
         exclude: for each query the one gallery row (by index) it must not retrieve: itself.
-        block_bytes: memory for one block of scores; by default it depends on the device.
 
     Returns:
         Distances and gallery indices, both q×k.
@@ -51,24 +53,20 @@ def nearest(
         >>> indices.flatten().tolist(), distances.flatten().tolist()
         ([1, 0, 1], [1.0, 1.0, 4.0])
     """
-    block_bytes = block_bytes_of(queries.device) if block_bytes is None else block_bytes
     queries, gallery = queries.detach(), gallery.detach()
-    dtype = torch.promote_types(torch.promote_types(queries.dtype, gallery.dtype), torch.float32)
-    distances = queries.new_empty(len(queries), k, dtype=dtype)
+    distances = queries.new_empty(len(queries), k, dtype=_common_dtype(queries, gallery))
     indices = queries.new_empty(len(queries), k, dtype=torch.long)
-    for start, found in ranked(queries, gallery, k, exclude=exclude, block_bytes=block_bytes):
+    for start, found in rank_in_blocks(queries, gallery, k, exclude):
         block = slice(start, start + len(found))
-        distances[block], indices[block] = by_distance(queries[block], gallery, found, block_bytes=block_bytes)
+        distances[block], indices[block] = sort_by_distance(queries[block], gallery, found)
     return distances, indices
 
 
-def by_distance(
-    queries: Tensor, gallery: Tensor, found: Tensor, *, block_bytes: int = BLOCK_BYTES
-) -> tuple[Tensor, Tensor]:
-    """Distances computed from differences, and the found gallery rows (q×k) in the order of these distances."""
-    dtype = torch.promote_types(torch.promote_types(queries.dtype, gallery.dtype), torch.float32)
+def sort_by_distance(queries: Tensor, gallery: Tensor, found: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute distances from differences, and sort the found gallery rows (q×k) by them; returns both."""
+    dtype = _common_dtype(queries, gallery)
     distances, indices = queries.new_empty(found.shape, dtype=dtype), torch.empty_like(found)
-    rows = max(1, block_bytes // max(1, 8 * found.shape[1] * queries.shape[1]))
+    rows = max(1, choose_block_bytes(queries.device) // (8 * found.shape[1] * queries.shape[1]))
     for start in range(0, len(found), rows):
         block = slice(start, start + rows)
         exact = torch.linalg.vector_norm(gallery[found[block]].to(dtype) - queries[block, None], dim=2)
@@ -77,33 +75,31 @@ def by_distance(
     return distances, indices
 
 
-def ranked(
-    queries: Tensor, gallery: Tensor, k: int, *, exclude: Tensor | None = None, block_bytes: int = BLOCK_BYTES
-) -> Iterator[tuple[int, Tensor]]:
-    """Blocks of queries, as (first row, indices of their k nearest gallery rows in order)."""
+def rank_in_blocks(queries: Tensor, gallery: Tensor, k: int, exclude: Tensor | None) -> Iterator[tuple[int, Tensor]]:
+    """Rank the gallery, in blocks of queries: (first row, indices of their k nearest gallery rows in order)."""
     available = len(gallery) - (exclude is not None)
     if not 1 <= k <= available:
         raise ValueError(f"k = {k} neighbors were asked for, but each query has {available} to choose from")
     queries, gallery = queries.detach(), gallery.detach()
-    dtype = torch.promote_types(torch.promote_types(queries.dtype, gallery.dtype), torch.float32)
+    dtype, block_bytes = _common_dtype(queries, gallery), choose_block_bytes(queries.device)
     columns = max(k + 1, min(len(gallery), GALLERY_BLOCK))
-    rows = max(1, block_bytes // (columns * dtype.itemsize))
+    rows = max(1, block_bytes // max(columns * dtype.itemsize, k * NEIGHBOR_BYTES))
     # The best so far are kept for many blocks of queries, so that each part of the gallery is prepared only once.
     many = rows * max(1, block_bytes // (4 * rows * k * (dtype.itemsize + 8)))
     memory = torch.empty(min(rows, len(queries)), min(columns, len(gallery)), dtype=dtype, device=gallery.device)
     center = _center(gallery, dtype, columns)
     for start in range(0, len(queries), many):
         own = None if exclude is None else exclude[start : start + many]
-        best = _best(queries[start : start + many], gallery, k, own, center, memory)
+        best = _search(queries[start : start + many], gallery, k, own, center, memory)
         for first in range(0, len(best), rows):
             yield start + first, best[first : first + rows]
 
 
-def _best(queries: Tensor, gallery: Tensor, k: int, exclude: Tensor | None, center: Tensor, memory: Tensor) -> Tensor:
+def _search(queries: Tensor, gallery: Tensor, k: int, exclude: Tensor | None, center: Tensor, memory: Tensor) -> Tensor:
     """The indices of the k nearest of each query, q×k, through blocks of scores in ``memory`` (rows×columns)."""
     rows, columns = memory.shape
-    scores = memory.new_full((len(queries), k), -torch.inf)
-    indices = torch.zeros(len(queries), k, dtype=torch.long, device=memory.device)
+    scores = memory.new_empty(len(queries), k)
+    indices = torch.empty(len(queries), k, dtype=torch.long, device=memory.device)
     with _exact_products():
         for first in range(0, len(gallery), columns):
             # ‖q − g‖² = ‖q‖² − 2 q·g + ‖g‖²: the first term does not change a query's ranking. Centering
@@ -116,17 +112,17 @@ def _best(queries: Tensor, gallery: Tensor, k: int, exclude: Tensor | None, cent
                 torch.addmm(half_norms, queries[block] - center, part.T, beta=-1, out=found)
                 if exclude is not None:
                     _leave_out(found, exclude[block] - first)
-                score, index = top(found, min(k, len(part)))
+                score, index = find_largest(found, min(k, len(part)))
                 index += first
                 if first:
                     score, index = torch.cat([scores[block], score], 1), torch.cat([indices[block], index], 1)
-                    score, order = score.topk(min(k, score.shape[1]), dim=1)
+                    score, order = score.topk(k, dim=1)
                     index = index.gather(1, order)
-                scores[block, : score.shape[1]], indices[block, : score.shape[1]] = score, index
+                scores[block], indices[block] = score, index
     return indices
 
 
-def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def find_largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest of each row and their columns, as ``topk`` gives them.
 
     The k largest lie in the k groups of columns with the largest maxima: one quick pass over the row finds these
@@ -150,22 +146,30 @@ def _leave_out(scores: Tensor, column: Tensor) -> None:
     scores.scatter_(1, place, torch.where(inside[:, None], -torch.inf, scores.gather(1, place)))
 
 
+def _common_dtype(queries: Tensor, gallery: Tensor) -> torch.dtype:
+    return torch.promote_types(torch.promote_types(queries.dtype, gallery.dtype), torch.float32)
+
+
 def _center(gallery: Tensor, dtype: torch.dtype, rows: int) -> Tensor:
     total = gallery.new_zeros(gallery.shape[1], dtype=dtype)
     for part in gallery.split(rows):
         total += part.to(dtype).sum(0)
-    return total / max(1, len(gallery))
+    return total / len(gallery)
 
 
 @contextmanager
 def _exact_products() -> Iterator[None]:
-    """Compute float32 matrix products in float32, whatever the caller has chosen: no TF32, no bfloat16."""
+    """Compute float32 matrix products in float32, whatever the caller has chosen: no TF32, no bfloat16.
+
+    One thread at a time: there is one choice for all threads, and each must find the one that was made outside.
+    """
     backends: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
-    before = [backend.fp32_precision for backend in backends]
-    try:
-        for backend in backends:
-            backend.fp32_precision = "ieee"
-        yield
-    finally:
-        for backend, precision in zip(backends, before, strict=True):
-            backend.fp32_precision = precision
+    with _EXACT:
+        before = [backend.fp32_precision for backend in backends]
+        try:
+            for backend in backends:
+                backend.fp32_precision = "ieee"
+            yield
+        finally:
+            for backend, precision in zip(backends, before, strict=True):
+                backend.fp32_precision = precision

@@ -12,7 +12,7 @@ from selftaught.retrieval.groups import Neighbors, Pairs, connect, members
 BY_CHANCE = 0.1
 """The largest expected share of chance among the photos with a neighbor under the threshold."""
 LONE = 0.1
-"""What the two photos of a single pair count: one photo in a hundred such collections may be that near by chance."""
+"""The count that a single pair stands for: one photo in a hundred such collections may be that near by chance."""
 QUANTILES = 0.1, 0.5
 """The two quantiles that describe the distances of different photos: only the lower half matters."""
 APART = 0.9, 0.7, 0.5
