@@ -11,7 +11,7 @@ from selftaught.learners.kmeans import ClusterSettings, run_kmeans
 from selftaught.learners.learner import LabeledLearner
 from selftaught.learners.supervised import metric_loss
 from selftaught.method import class_batches
-from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
+from selftaught.networks import Encoder
 from selftaught.recipes import Within
 
 UNKNOWN = -1
@@ -98,7 +98,7 @@ class Slade(LabeledLearner):
         super().__init__(encoder, settings, classes)
         assert settings.clusters is not None
         self.clusters, self.basis_weight, self.pairs = settings.clusters, settings.basis_weight, settings.pairs
-        self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
+        self.network = self.make_network(encoder, settings)
         self.criterion = metric_loss("multi-similarity", 0, settings.dim)
         self.basis = nn.Parameter(torch.zeros(int(classes.max()) + 1, settings.dim))
         self.moments = nn.Buffer(torch.zeros(2, 2))
