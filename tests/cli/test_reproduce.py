@@ -24,6 +24,7 @@ def reproduce(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ca
         (["tabel1"], "did you mean 'table1'"),
         (["ablation", "--rows", "without-pairwize"], "did you mean 'without-pairwise'"),
         (["table1", "--rows", "stml-g64,roul-g64"], "only the paper's numbers"),
+        (["table1", "--rows", "roul-g64", "--quick"], "only the paper's numbers"),
         (["table1", "--rows", ""], "--rows is empty"),
         (["table1", "--rows", ","], "--rows names no row"),
         (["ablation", "--seeds", 0], "--seeds"),

@@ -146,6 +146,19 @@ def test_what_is_finished_or_has_collapsed_is_not_open_and_other_failures_are(tm
     assert [job.open for job in jobs] == [False, False, True]
 
 
+def test_what_has_a_result_is_finished_though_its_data_are_gone(tmp_path: Path) -> None:
+    finished, collapsed, failed, begun = plan("methods", tmp_path, tmp_path / "out", "stml", "moco", "nce", "byol")
+    write_run(finished.folder)
+    note_failure(collapsed.folder, "it collapsed", final=True)
+    note_failure(failed.folder, "the disk was full", final=False)
+    begun.folder.mkdir(parents=True)
+    (begun.folder / "settings.json").touch()
+    states = [job.state for job in (finished, collapsed, failed, begun)]
+    assert [state.status for state in states] == ["finished", "failed", "cannot be run", "cannot be run"]
+    assert states[1].error == "it collapsed"
+    assert "no train/ and test/" in states[3].error
+
+
 def test_an_estimate_comes_from_finished_jobs_of_the_same_backbone(tmp_path: Path) -> None:
     data = parted(tmp_path / "mine")
     jobs = plan("methods", data, tmp_path / "out", "start", "stml", "moco", "ms-half", epochs=2, backbone="small")

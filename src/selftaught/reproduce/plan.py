@@ -14,7 +14,7 @@ from selftaught.devices import choose_device
 from selftaught.errors import SelftaughtError
 from selftaught.learners import make_settings
 from selftaught.networks import OFFLINE_BACKBONE, Encoder, build_backbone, hub_reachable, offline_weights
-from selftaught.reproduce.folders import failure, run_folder, run_seconds, status
+from selftaught.reproduce.folders import State, read_state, run_folder, run_seconds
 from selftaught.reproduce.inputs import (
     benchmark_source,
     check_packages,
@@ -52,10 +52,18 @@ class Job:
         return f"{self.row.name}: {self.row.label}{arch} on {data}, seed {self.seed}"
 
     @property
+    def state(self) -> State:
+        """The state of its run; what has no result yet cannot be run while something is missing."""
+        state = read_state(self.folder)
+        if self.missing and state.status != "finished" and not state.final:
+            return State("cannot be run", "; ".join(self.missing))
+        return state
+
+    @property
     def open(self) -> bool:
         """Whether it can be run and there is something left to do."""
-        final = status(self.folder) == "failed" and failure(self.folder)[1]
-        return not self.missing and not final and status(self.folder) != "finished"
+        state = self.state
+        return state.status in ("to run", "begun", "failed") and not state.final
 
 
 def make_jobs(request: Request) -> list[Job]:
@@ -129,7 +137,7 @@ class Estimator:
     def _pace(self, backbone: str) -> float:
         """Seconds that an image costs per epoch."""
         alike = [job for job in self.jobs if job.backbone == backbone and job.work]
-        done = [job for job in alike if status(job.folder) == "finished" and run_seconds(job.folder)]
+        done = [job for job in alike if job.state.status == "finished" and run_seconds(job.folder)]
         if done:
             return sum(run_seconds(job.folder) for job in done) / sum(job.work for job in done)
         if backbone not in self._timed:

@@ -7,11 +7,11 @@ import torch
 
 from selftaught.console import Reporter, duration
 from selftaught.errors import Collapse, Interrupted, SelftaughtError
-from selftaught.reproduce.folders import drop_checkpoints, forget_failure, note_failure, run_seconds, status
+from selftaught.reproduce.folders import drop_checkpoints, forget_failure, note_failure, read_state, run_seconds
 from selftaught.reproduce.inputs import PHOTOS
 from selftaught.reproduce.plan import Estimator, Job
 from selftaught.reproduce.request import Request, begin
-from selftaught.reproduce.results import job_note, write_results
+from selftaught.reproduce.results import write_results
 from selftaught.training import train
 
 
@@ -32,9 +32,9 @@ def run_jobs(request: Request, jobs: Sequence[Job], estimator: Estimator, report
             with reporter.work("drawing photos", request.quick.products * request.quick.photos) as tell:
                 request.quick.draw(request.out / PHOTOS, tell)
         for job in jobs:
-            if status(job.folder) == "finished":  # a kill may have come before this
+            if job.state.status == "finished":  # a kill may have come before this
                 drop_checkpoints(job.folder)
-        write_results(request, jobs)
+        failed = write_results(request, jobs)
         waiting = [job for job in jobs if job.open]
         for number, job in enumerate(waiting):
             seconds = [estimator.seconds(other) for other in waiting[number:]]
@@ -43,20 +43,20 @@ def run_jobs(request: Request, jobs: Sequence[Job], estimator: Estimator, report
                 f"with all that follow about {duration(sum(seconds))}"
             )
             _attempt(job, request, reporter)
-            write_results(request, jobs)
+            failed = write_results(request, jobs)
     except (Interrupted, KeyboardInterrupt):
         raise Interrupted(f"stopped; what is done is kept, go on with: {request.command}") from None
-    return sum(note["status"] == "failed" for note in map(job_note, jobs))
+    return failed
 
 
 def _attempt(job: Job, request: Request, reporter: Reporter) -> None:
     forget_failure(job.folder)
-    state = status(job.folder)
+    status = read_state(job.folder).status
     arguments = (
-        {"resume": job.folder} if state == "begun" else {"out": job.folder, "recipe": "official", **job.arguments}
+        {"resume": job.folder} if status == "begun" else {"out": job.folder, "recipe": "official", **job.arguments}
     )
     try:
-        if state != "finished":  # it may have failed only after it was finished
+        if status != "finished":  # it may have failed only after it was finished
             train(device=request.device, quiet=request.quick is not None, **arguments)
         drop_checkpoints(job.folder)
         reporter.say(f"  finished in {duration(run_seconds(job.folder))}")
