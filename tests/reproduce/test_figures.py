@@ -87,11 +87,11 @@ def test_similarities_are_those_of_training(group_views: bool) -> None:
     g = torch.randn(16, 6, generator=torch.Generator().manual_seed(1))
     relations = relate(g, ids, make_settings(neighbors=3, sigma=2.0, group_views=group_views))
     expected = contextualized_similarity(g, 6, 2.0, ids if group_views else None)
-    torch.testing.assert_close(relations.contextualized, expected)
+    torch.testing.assert_close(relations.w[2], expected)
 
 
 def test_pairs_are_those_of_different_images_each_once() -> None:
-    relations = Relations(torch.tensor([0, 1, 0, 2]), *torch.zeros(3, 4, 4))
+    relations = Relations(torch.tensor([0, 1, 0, 2]), torch.zeros(3, 4, 4))
     first, second = pairs(relations)
     assert list(zip(first.tolist(), second.tolist(), strict=True)) == [(0, 1), (0, 3), (1, 2), (1, 3), (2, 3)]
 
@@ -99,12 +99,12 @@ def test_pairs_are_those_of_different_images_each_once() -> None:
 def test_similarity_of_two_images_is_the_mean_over_their_views() -> None:
     ids = torch.tensor([3, 1, 3, 1, 1, 7])
     w = torch.rand(3, 6, 6, generator=torch.Generator().manual_seed(0))
-    whole = between_images(Relations(ids, *w))
+    whole = between_images(Relations(ids, w))
     assert whole.ids.tolist() == [1, 3, 7]
-    for layer, name in zip(w, SIMILARITIES, strict=True):
+    for layer, means in zip(w, whole.w, strict=True):
         for i, j in itertools.product(range(3), repeat=2):
             rows = [layer[a, b] for a in range(6) for b in range(6) if (ids[a], ids[b]) == (whole.ids[i], whole.ids[j])]
-            assert float(getattr(whole, name)[i, j]) == pytest.approx(float(torch.stack(rows).mean()), abs=1e-6)
+            assert float(means[i, j]) == pytest.approx(float(torch.stack(rows).mean()), abs=1e-6)
 
 
 def test_a_teacher_that_knows_the_classes_has_an_auroc_of_one() -> None:
@@ -117,8 +117,7 @@ def test_a_teacher_that_knows_the_classes_has_an_auroc_of_one() -> None:
 def test_cases_hold_the_pairs_that_are_high_and_low_as_they_say() -> None:
     relations = between_images(random_relations(40))
     first, second = pairs(relations)
-    p, c = relations.pairwise[first, second].double(), relations.contextual[first, second].double()
-    w = relations.contextualized[first, second]
+    p, c, w = relations.w[:, first, second].double()
     high = {"p": p >= p.quantile(HIGH), "c": (c >= c.quantile(HIGH)) & (c > c.quantile(LOW))}
     low = {"p": p <= p.quantile(LOW), "c": c <= c.quantile(LOW)}
     expected = {
@@ -135,7 +134,7 @@ def test_cases_hold_the_pairs_that_are_high_and_low_as_they_say() -> None:
 
 
 def test_nothing_is_high_where_all_pairs_are_equal(photos: Path, tmp_path: Path) -> None:
-    relations = Relations(torch.arange(5), *torch.full((3, 5, 5), 0.5))
+    relations = Relations(torch.arange(5), torch.full((3, 5, 5), 0.5))
     assert {case: len(members) for case, members in find_cases(relations).items()} == {"a": 0, "b": 0, "c": 10, "d": 0}
     seen = [EpochResult(1, None, BatchSimilarities({}, [0], relations))]
     draw_cases(Gallery(find_images(photos)), seen).write(tmp_path, "cases")

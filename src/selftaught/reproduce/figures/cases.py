@@ -33,12 +33,11 @@ def find_cases(relations: Relations) -> dict[str, Tensor]:
     between the two belongs to no case. If the two quantiles are equal, because many pairs are, nothing is high.
     """
     first, second = pairs(relations)
+    *separate, w = relations.w[:, first, second].double()
     sides = []
-    for name in ("pairwise", "contextual"):
-        values = getattr(relations, name)[first, second].double()
-        low, high = torch.quantile(values, torch.tensor([LOW, HIGH], dtype=torch.float64)).tolist()
+    for values in separate:
+        low, high = torch.quantile(values, torch.tensor([LOW, HIGH], dtype=torch.float64))
         sides.append({True: (values >= high) & (values > low), False: values <= low})
-    w = relations.contextualized[first, second]
     found = {}
     for case, (_, pairwise, contextual) in CASES.items():
         members = (sides[0][pairwise] & sides[1][contextual]).nonzero()[:, 0]
@@ -66,7 +65,7 @@ def draw_cases(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
         upper, lower = [], []
         for row, column in zip(*(side[torch.cat([alike, others])].tolist() for side in (first, second)), strict=True):
             one, other = int(relations.ids[row]), int(relations.ids[column])
-            w = [float(getattr(relations, name)[row, column]) for name in NAMES]
+            w = relations.w[:, row, column].tolist()
             right = labels[one] == labels[other]
             frame: Frame = "right" if right else "wrong"
             upper.append(Tile(gallery.paths[one], f"wᴾ {w[0]:.2f}  wᶜ {w[1]:.2f}", frame))

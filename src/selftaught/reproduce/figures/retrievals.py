@@ -64,7 +64,7 @@ def draw_most_similar(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
         able = gallery.with_company(result.similarities.queries) or result.similarities.queries
         for query in (able[i] for i in evenly(6, len(able))):
             own = int((relations.ids == query).nonzero()[0, 0])
-            w = relations.contextualized[own].clone()
+            w = relations.w[-1, own].clone()
             w[own] = -1
             values, places = w.topk(min(8, len(w) - 1))
             near = zip(relations.ids[places].tolist(), values.tolist(), strict=True)
