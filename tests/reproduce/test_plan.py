@@ -12,7 +12,8 @@ from selftaught.networks import backbones
 from selftaught.reproduce import inputs
 from selftaught.reproduce.folders import note_failure
 from selftaught.reproduce.inputs import image_sources, weights_for
-from selftaught.reproduce.plan import Estimator, Job, incomplete_data, make_jobs, seconds_per_image
+from selftaught.reproduce.jobs import Job, incomplete_data, make_jobs
+from selftaught.reproduce.plan import Estimator, seconds_per_image
 from selftaught.reproduce.quick import EMBEDDED, Quick, quick_table
 from selftaught.reproduce.request import Request
 from selftaught.reproduce.tables import find_rows, find_table

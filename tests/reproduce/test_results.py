@@ -10,7 +10,7 @@ from PIL import Image
 
 from selftaught.reproduce.cells import collect
 from selftaught.reproduce.folders import State, note_failure, read_scores, read_state, run_folder
-from selftaught.reproduce.plan import make_jobs
+from selftaught.reproduce.jobs import make_jobs
 from selftaught.reproduce.quick import Quick, quick_table
 from selftaught.reproduce.request import Request
 from selftaught.reproduce.results import differences, write_results
@@ -86,8 +86,9 @@ def test_untrained_models_are_taken_from_the_run_that_measured_them(tmp_path: Pa
     text = (tmp_path / "results.md").read_text()
     assert "| plain backbone: average pooling, cosine | 35.0 ± 7.1 |" in text
     assert "half-whitened" not in text
-    (tmp_path / "runs" / "start" / "folder" / "seed-0" / "models.json").write_text("{")
-    assert collect(request)["plain-floor"]["folder"]["recall@1"].last == {1: pytest.approx(40.0)}
+    for damage in ("{", '{"floor": "x", "models": {"x": {"found_again": 1}, "plain backbone": {"recall@1": NaN}}}'):
+        (tmp_path / "runs" / "start" / "folder" / "seed-0" / "models.json").write_text(damage)
+        assert collect(request)["plain-floor"]["folder"]["recall@1"].last == {1: pytest.approx(40.0)}
 
 
 def test_rows_that_are_not_run_say_why(tmp_path: Path) -> None:

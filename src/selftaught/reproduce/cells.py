@@ -54,11 +54,9 @@ def collect(request: Request) -> Cells:
                 failed |= status == "failed"
                 if status == "finished":
                     try:
-                        run = read_floor_scores(folder, row.floor) if row.floor else read_scores(folder)
-                    except SelftaughtError:  # the job shows the error
+                        runs[seed] = read_floor_scores(folder, row.floor) if row.floor else read_scores(folder)
+                    except (SelftaughtError, ValueError):  # the job shows the error
                         failed = True
-                    else:
-                        runs |= {} if run is None else {seed: run}
             columns = cells.setdefault(row.name, {})[dataset] = {}
             paper = row.paper.get(dataset, ())
             for place, score in enumerate(request.table.columns[dataset]):

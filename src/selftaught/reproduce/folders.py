@@ -70,11 +70,10 @@ def drop_checkpoints(folder: Path) -> None:
             file.unlink()
 
 
-def read_floor_scores(folder: Path, name: str) -> RunScores | None:
-    """The scores of an untrained model in a run; None if there are none, as without pretrained weights."""
+def read_floor_scores(folder: Path, name: str) -> RunScores:
+    """The scores of an untrained model in a run; there are none without pretrained weights."""
     models = read_models(folder)
-    scores = _scores(models["models"].get(name, {})) if models is not None else {}
-    return RunScores(scores) if scores else None
+    return RunScores(_scores(models["models"].get(name, {})) if models is not None else {})
 
 
 def read_scores(folder: Path) -> RunScores:

@@ -1,22 +1,26 @@
-"""The reproduction of a table: the plan, the runs, the results."""
+"""The reproduction of a table: the plan, the runs, the results. Finished runs stay, unfinished ones are resumed."""
 
-from collections import Counter
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from selftaught.console import Reporter, duration
 from selftaught.devices import choose_device
-from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError, printable
 from selftaught.files import lock_output, plain_path
 from selftaught.reproduce.cells import collect
-from selftaught.reproduce.plan import Estimator, Job, incomplete_data, make_jobs
+from selftaught.reproduce.folders import drop_checkpoints, forget_failure, note_failure, read_state, run_seconds
+from selftaught.reproduce.inputs import PHOTOS
+from selftaught.reproduce.jobs import Job, make_jobs
+from selftaught.reproduce.plan import Estimator, print_plan
 from selftaught.reproduce.quick import Quick, alike, quick_table
-from selftaught.reproduce.request import Request, check_begun
-from selftaught.reproduce.results import JSON, MARKDOWN
-from selftaught.reproduce.runner import run_jobs
-from selftaught.reproduce.table import Table
+from selftaught.reproduce.request import Request, begin, check_begun
+from selftaught.reproduce.results import JSON, MARKDOWN, write_results
 from selftaught.reproduce.tables import find_rows, find_table
 from selftaught.reproduce.text import DATASETS, plain
+from selftaught.training import train
 
 
 def reproduce_table(
@@ -63,37 +67,65 @@ def reproduce_table(
         raise SelftaughtError(f"{failed} of {len(jobs)} jobs failed: {printable(place / MARKDOWN)} says why")
 
 
-def print_plan(table: Table, jobs: Sequence[Job], estimator: Estimator, data: Path) -> None:
-    """Print what will be done, job by job."""
-    seconds = {job.folder: estimator.seconds(job) for job in jobs if job.open}
-    print(f"{table.title}\n{table.note}".rstrip())
-    states = Counter(job.state.status for job in jobs)
-    needs = list(dict.fromkeys(n for job in jobs if job.state.status == "cannot be run" for n in job.missing))
-    for job in jobs:
-        print(f"  {job.title}: {_describe(job, seconds.get(job.folder, 0.0), needs)}")
-    for label, why in {row.label: row.why for row in table.rows if row.why}.items():
-        print(f"  {label}: not run, as {why}")
-    words = [
-        f"{len(seconds)} to run in about {duration(sum(seconds.values()))}",
-        f"{states['finished']} finished",
-        f"{states['cannot be run']} cannot be run",
-    ]
-    print(f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}: {', '.join(words)}")
-    for number, need in enumerate(needs, start=1):
-        print(f"  [{number}] {need}")
-    for sentence in incomplete_data(jobs, data):
-        print(f"  {sentence}")
+def run_jobs(request: Request, jobs: Sequence[Job], estimator: Estimator, reporter: Reporter) -> int:
+    """Run every job that is open, and write the results after each.
+
+    A job that fails does not stop the others. A finished one keeps its model and loses its checkpoint.
+
+    Returns:
+        The number of jobs that failed.
+
+    Raises:
+        Interrupted: stopped by the user; the same command goes on.
+    """
+    begin(request)
+    try:
+        if request.quick is not None and any(job.open for job in jobs):
+            with reporter.work("drawing photos", request.quick.products * request.quick.photos) as tell:
+                request.quick.draw(request.out / PHOTOS, tell)
+        for job in jobs:
+            if job.state.status == "finished":  # a kill may have come before this
+                drop_checkpoints(job.folder)
+        failed = write_results(request, jobs)
+        waiting = [job for job in jobs if job.open]
+        for number, job in enumerate(waiting):
+            seconds = [estimator.seconds(other) for other in waiting[number:]]
+            reporter.say(
+                f"[{number + 1}/{len(waiting)}] {job.title}: about {duration(seconds[0])}, "
+                f"with all that follow about {duration(sum(seconds))}"
+            )
+            _attempt(job, request, reporter)
+            failed = write_results(request, jobs)
+    except (Interrupted, KeyboardInterrupt):
+        raise Interrupted(f"stopped; what is done is kept, go on with: {request.command}") from None
+    return failed
 
 
-def _describe(job: Job, seconds: float, needs: Sequence[str]) -> str:
-    """The state of a job in words."""
-    state, about = job.state, f"about {duration(seconds)}"
-    match state.status:
-        case "finished":
-            return "finished"
-        case "cannot be run":
-            return f"cannot be run, see {' '.join(f'[{needs.index(need) + 1}]' for need in job.missing)}"
-        case "failed":
-            again = f"delete {printable(job.folder)}* to try again" if state.final else f"to run again, {about}"
-            return f"failed before ({state.error}); {again}"
-    return f"{'to go on with' if state.status == 'begun' else 'to run'}, {about}"
+def _attempt(job: Job, request: Request, reporter: Reporter) -> None:
+    forget_failure(job.folder)
+    status = read_state(job.folder).status
+    arguments = (
+        {"resume": job.folder} if status == "begun" else {"out": job.folder, "recipe": "official", **job.arguments}
+    )
+    try:
+        if status != "finished":  # it may have failed only after it was finished
+            train(device=request.device, quiet=request.quick is not None, **arguments)
+        drop_checkpoints(job.folder)
+        reporter.say(f"  finished in {duration(run_seconds(job.folder))}")
+    except Interrupted:
+        raise
+    except Exception as error:  # whatever it is, the other jobs do not need this one
+        sentence = _sentence(error)
+        note_failure(job.folder, sentence, final=isinstance(error, Collapse))
+        reporter.say(f"  failed: {sentence}")
+    finally:
+        gc.collect()  # the next run needs the memory that a failed run still holds
+        torch.cuda.empty_cache()
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, SelftaughtError):
+        return str(error)
+    if isinstance(error, torch.OutOfMemoryError):
+        return "out of GPU memory"
+    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -17,8 +17,8 @@ from selftaught.files import write_atomically
 from selftaught.learners import make_settings
 from selftaught.reproduce.cells import Cell, collect
 from selftaught.reproduce.folders import read_scores
+from selftaught.reproduce.jobs import Job, incomplete_data
 from selftaught.reproduce.paper import SENSITIVITY
-from selftaught.reproduce.plan import Job, incomplete_data
 from selftaught.reproduce.plots import write_sensitivity, write_shares
 from selftaught.reproduce.request import Request
 from selftaught.reproduce.tables import SHARES

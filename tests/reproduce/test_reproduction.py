@@ -11,10 +11,11 @@ from fake_train import FakeTrain, write_run
 from conftest import draw_photos
 from selftaught.console import Reporter
 from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError
-from selftaught.reproduce import reproduce_table, runner
-from selftaught.reproduce.plan import Estimator, Job, make_jobs
+from selftaught.reproduce import reproduce_table, reproduction
+from selftaught.reproduce.jobs import Job, make_jobs
+from selftaught.reproduce.plan import Estimator
+from selftaught.reproduce.reproduction import run_jobs
 from selftaught.reproduce.request import Request, begin, check_begun
-from selftaught.reproduce.runner import run_jobs
 from selftaught.reproduce.tables import METHODS, find_rows
 
 
@@ -31,7 +32,7 @@ def request_for(data: Path, *rows: str, **options: Any) -> Request:
 
 
 def go(request: Request, monkeypatch: pytest.MonkeyPatch, fake: FakeTrain) -> tuple[int, list[Job]]:
-    monkeypatch.setattr(runner, "train", fake)
+    monkeypatch.setattr(reproduction, "train", fake)
     jobs = make_jobs(request)
     reporter = Reporter(quiet=True)
     return run_jobs(request, jobs, Estimator(jobs, "cpu", reporter.say), reporter), jobs
@@ -106,7 +107,7 @@ def test_what_failed_only_after_training_is_not_trained_again(data: Path, monkey
         raise OSError("read-only")
 
     with monkeypatch.context() as patch:
-        patch.setattr(runner, "drop_checkpoints", full)
+        patch.setattr(reproduction, "drop_checkpoints", full)
         failed, jobs = go(request, monkeypatch, FakeTrain())
     assert failed == 1
     fake = FakeTrain()
