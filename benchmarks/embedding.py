@@ -39,10 +39,11 @@ def main(words: list[str] | None = None) -> int:
     embedder = Embedder.load(options.model, options.device)
     cuda = embedder.encoding.device.type == "cuda"
     count = options.images or (64 if options.quick else 4096 if cuda else 256)
+    side = embedder.preprocessing.use_size
+    at_once = min(count, BATCH_SIZE if cuda else max(1, CPU_PIXELS // side**2))
+    count -= count % at_once
     coarse = np.random.default_rng(0).integers(0, 256, (count, 15, 20, 3), dtype=np.uint8)
     images = [np.asarray(Image.fromarray(pixels).resize(SHAPE[1::-1])) for pixels in coarse]
-    side = embedder.preprocessing.use_size
-    at_once = BATCH_SIZE if cuda else max(1, CPU_PIXELS // side**2)
     views = torch.zeros(at_once, 3, side, side, dtype=torch.uint8, device=embedder.encoding.device)
     with tempfile.TemporaryDirectory() as folder:
         paths = [str(Path(folder) / f"{i}.jpg") for i in range(count)]
