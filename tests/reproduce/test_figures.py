@@ -21,7 +21,7 @@ from selftaught.reproduce.figures import draw, observe
 from selftaught.reproduce.figures.cases import HIGH, LOW, draw_cases, find_cases
 from selftaught.reproduce.figures.draw import FIGURES, draw_figures
 from selftaught.reproduce.figures.drawing import Drawing
-from selftaught.reproduce.figures.gallery import Gallery, evenly
+from selftaught.reproduce.figures.labeled_images import LabeledImages, evenly
 from selftaught.reproduce.figures.observe import BATCHES, BatchSimilarities, EpochResult, fitting_batch
 from selftaught.reproduce.figures.relations import Relations, auroc, aurocs, between_images, pairs, relate
 from selftaught.reproduce.figures.retrievals import milestones
@@ -137,7 +137,7 @@ def test_nothing_is_high_where_all_pairs_are_equal(photos: Path, tmp_path: Path)
     relations = Relations(torch.arange(5), torch.full((3, 5, 5), 0.5))
     assert {case: len(members) for case, members in find_cases(relations).items()} == {"a": 0, "b": 0, "c": 10, "d": 0}
     seen = [EpochResult(1, None, BatchSimilarities({}, [0], relations))]
-    draw_cases(Gallery(find_images(photos)), seen).write(tmp_path, "cases")
+    draw_cases(LabeledImages(find_images(photos)), seen).write(tmp_path, "cases")
     rows = table(tmp_path / "cases.csv")
     assert {row["case"] for row in rows} == {"c"}
     assert [row["same_class"] for row in rows] == ["1", "1", "1", "0", "0", "0"]  # of 4 and 6 such pairs
@@ -170,17 +170,17 @@ def test_what_is_shown_is_evenly_spaced_and_never_more_than_there_is() -> None:
 def test_queries_have_another_image_of_their_class_to_find(tmp_path: Path) -> None:
     draw_photos(tmp_path, classes=3, photos=2)
     (tmp_path / "class 1" / "0.jpg").unlink()
-    gallery = Gallery(find_images(tmp_path))
-    assert [gallery.labels[i] for i in gallery.queries(10)] == ["class 0", "class 0", "class 2", "class 2"]
+    labeled = LabeledImages(find_images(tmp_path))
+    assert [labeled.labels[i] for i in labeled.queries(10)] == ["class 0", "class 0", "class 2", "class 2"]
 
 
 def test_a_sample_has_whole_classes_or_enough_of_them(photos: Path) -> None:
-    gallery = Gallery(find_images(photos))
-    assert gallery.sample(100, 12) == list(range(24))
-    whole = gallery.sample(12, 1)
-    assert [gallery.labels[i] for i in whole] == [f"class {c}" for c in (1, 3, 5) for _ in range(4)]
-    assert len({gallery.labels[i] for i in gallery.sample(12, 6)}) == 6
-    assert len(gallery.sample(12, 6)) == 12
+    labeled = LabeledImages(find_images(photos))
+    assert labeled.sample(100, 12) == list(range(24))
+    whole = labeled.sample(12, 1)
+    assert [labeled.labels[i] for i in whole] == [f"class {c}" for c in (1, 3, 5) for _ in range(4)]
+    assert len({labeled.labels[i] for i in labeled.sample(12, 6)}) == 6
+    assert len(labeled.sample(12, 6)) == 12
 
 
 def test_a_batch_is_no_larger_than_the_images_allow() -> None:

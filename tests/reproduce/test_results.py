@@ -136,13 +136,16 @@ def test_results_of_earlier_commands_stay_in_the_table(tmp_path: Path) -> None:
     assert collect(request)["stml"]["cub"]["recall@1"].last == {4: pytest.approx(62.0)}
 
 
-def test_a_damaged_run_is_a_failure_and_not_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("metrics", ["{", '{"epoch": 1, "recall@1": NaN}\n'])
+def test_a_damaged_run_is_a_failure_and_not_an_error(tmp_path: Path, metrics: str) -> None:
     folder = run_folder(tmp_path, "stml", "cub", 0)
     write_run(folder)
-    (folder / "metrics.jsonl").write_text("{")
+    (folder / "metrics.jsonl").write_text(metrics)
     request = request_for("ablation", tmp_path, "stml")
     write_results(request, make_jobs(request))
-    note = json.loads((tmp_path / "results.json").read_text("utf-8"))["jobs"][0]
+    text = (tmp_path / "results.json").read_text("utf-8")
+    assert "NaN" not in text
+    note = json.loads(text)["jobs"][0]
     assert note["status"] == "failed"
     assert "is damaged" in note["error"]
 
@@ -158,17 +161,6 @@ def test_a_damaged_timing_counts_no_seconds(tmp_path: Path, damage: str) -> None
     assert "NaN" not in text
     note = json.loads(text)["jobs"][0]
     assert (note["status"], note["seconds"]) == ("finished", 0.0)
-
-
-def test_a_score_that_is_no_number_is_damage(tmp_path: Path) -> None:
-    folder = run_folder(tmp_path, "stml", "cub", 0)
-    write_run(folder)
-    (folder / "metrics.jsonl").write_text('{"epoch": 1, "recall@1": NaN}\n')
-    request = request_for("ablation", tmp_path, "stml")
-    write_results(request, make_jobs(request))
-    text = (tmp_path / "results.json").read_text("utf-8")
-    assert "NaN" not in text
-    assert json.loads(text)["jobs"][0]["status"] == "failed"
 
 
 def test_a_mean_over_fewer_seeds_than_asked_for_says_so(tmp_path: Path) -> None:

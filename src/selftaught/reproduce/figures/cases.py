@@ -9,7 +9,7 @@ from torch import Tensor
 from selftaught.errors import counted
 from selftaught.report import INK, Frame, Tile, above, contact_sheet, font, text_line
 from selftaught.reproduce.figures.drawing import Drawing
-from selftaught.reproduce.figures.gallery import Gallery, evenly
+from selftaught.reproduce.figures.labeled_images import LabeledImages, evenly
 from selftaught.reproduce.figures.observe import EpochResult
 from selftaught.reproduce.figures.relations import NAMES, Relations, pairs
 
@@ -45,7 +45,7 @@ def find_cases(relations: Relations) -> dict[str, Tensor]:
     return found
 
 
-def draw_cases(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
+def draw_cases(labeled: LabeledImages, seen: Sequence[EpochResult]) -> Drawing:
     """Pairs of images from one batch after the last epoch, one above the other, evenly spaced by w within each case.
 
     Up to half of them are of one class, and come first: evenly drawn from all pairs, there would hardly be any.
@@ -56,9 +56,9 @@ def draw_cases(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
     first, second = pairs(relations)
     sheets: list[Image.Image] = []
     rows: list[list[object]] = []
-    files, labels = gallery.images.files, gallery.labels
+    files, labels = labeled.images.files, labeled.labels
     for case, members in find_cases(relations).items():
-        same = gallery.classes[relations.ids[first[members]]] == gallery.classes[relations.ids[second[members]]]
+        same = labeled.classes[relations.ids[first[members]]] == labeled.classes[relations.ids[second[members]]]
         alike, others = members[same], members[~same]
         alike = alike[evenly(max(SHOWN // 2, SHOWN - len(others)), len(alike))]
         others = others[evenly(SHOWN - len(alike), len(others))]
@@ -68,8 +68,8 @@ def draw_cases(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
             w = relations.w[:, row, column].tolist()
             right = labels[one] == labels[other]
             frame: Frame = "right" if right else "wrong"
-            upper.append(Tile(gallery.paths[one], f"wᴾ {w[0]:.2f}  wᶜ {w[1]:.2f}", frame))
-            lower.append(Tile(gallery.paths[other], f"w {w[2]:.2f}", frame))
+            upper.append(Tile(labeled.paths[one], f"wᴾ {w[0]:.2f}  wᶜ {w[1]:.2f}", frame))
+            lower.append(Tile(labeled.paths[other], f"w {w[2]:.2f}", frame))
             rows.append([case, files[one], labels[one], files[other], labels[other], *w, int(right)])
         count = f"{counted(len(same), 'pair')}, {float(same.double().mean()):.0%} of one class"
         heading = f"({case}) {CASES[case][0].capitalize()}: {count if upper else 'no such pair'}"

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from selftaught.report import FAINT, FRAME_COLORS, INK, draw_lines, new_figure, style_axes
 from selftaught.reproduce.figures.drawing import Drawing
-from selftaught.reproduce.figures.gallery import Gallery
+from selftaught.reproduce.figures.labeled_images import LabeledImages
 from selftaught.reproduce.figures.observe import BATCHES, EpochResult
 from selftaught.reproduce.figures.relations import NAMES, pairs
 
 
-def draw_auroc(_: Gallery, seen: Sequence[EpochResult]) -> Drawing:
+def draw_auroc(_: LabeledImages, seen: Sequence[EpochResult]) -> Drawing:
     """Fig. 3: AUROC of class equivalence, over pairs of rows that show different images, as a mean over batches."""
     rows = [{"epoch": float(o.epoch), **o.similarities.auroc} for o in seen if o.similarities is not None]
     title = f"AUROC of class equivalence – mean of {BATCHES} batches"
@@ -17,7 +17,7 @@ def draw_auroc(_: Gallery, seen: Sequence[EpochResult]) -> Drawing:
     return Drawing(picture, ["epoch", *NAMES], ([int(row["epoch"]), *(row[name] for name in NAMES)] for row in rows))
 
 
-def draw_scatter(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
+def draw_scatter(labeled: LabeledImages, seen: Sequence[EpochResult]) -> Drawing:
     """w^P against w^C for the pairs of different images in one batch of the last epoch, colored by class equivalence.
 
     Lines of equal w = (w^P + w^C) / 2 run from upper left to lower right.
@@ -28,7 +28,7 @@ def draw_scatter(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
     first, second = pairs(relations)
     values = relations.w[:, first, second]
     one, other = relations.ids[first], relations.ids[second]
-    same = gallery.classes[one] == gallery.classes[other]
+    same = labeled.classes[one] == labeled.classes[other]
     figure = new_figure(6, 5.2)
     axes = figure.add_subplot()
     kinds = ((~same, "two classes", FRAME_COLORS["wrong"], 5), (same, "one class", FRAME_COLORS["right"], 9))
@@ -47,7 +47,7 @@ def draw_scatter(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
     style_axes(axes, f"{last.title}, one batch: every pair of images")
     axes.grid(visible=False)  # the lines of equal w are enough
     axes.legend(loc="upper left", fontsize=8, frameon=False, labelcolor=INK)
-    files = gallery.images.files
+    files = labeled.images.files
     indices = zip(one.tolist(), other.tolist(), values.T.tolist(), same.tolist(), strict=True)
     rows = ([files[i], files[j], *w, int(equal)] for i, j, w, equal in indices)
     return Drawing(figure, ["path", "other_path", *NAMES, "same_class"], rows)
