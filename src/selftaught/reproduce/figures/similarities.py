@@ -34,7 +34,8 @@ def draw_scatter(labeled: LabeledImages, seen: Sequence[EpochResult]) -> Drawing
     kinds = ((~same, "two classes", FRAME_COLORS["wrong"], 5), (same, "one class", FRAME_COLORS["right"], 9))
     for kind, name, color, size in kinds:
         label = f"{int(kind.sum()):,} pairs of {name}"
-        axes.scatter(*values[:2, kind].numpy(), size, color, alpha=0.55, linewidths=0, label=label, zorder=2)
+        x, y, _ = values[:, kind].numpy()
+        axes.scatter(x, y, size, color, alpha=0.55, linewidths=0, label=label, zorder=2)
     axes.set_ylim(-0.03, 1.03)
     left, right = axes.get_xlim()
     axes.set_xlim(left, right)
