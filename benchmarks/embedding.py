@@ -10,15 +10,13 @@ They take turns; a rate is the median over the turns. From decoded images, a GPU
 """
 
 import argparse
-import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
 from PIL import Image
+from turns import take_turns
 
 from selftaught import Embedder
 from selftaught.data.embed_files import CPU_PIXELS
@@ -39,10 +37,11 @@ def main(words: list[str] | None = None) -> int:
     embedder = Embedder.load(options.model, options.device)
     cuda = embedder.encoding.device.type == "cuda"
     count = options.images or (64 if options.quick else 4096 if cuda else 256)
+    side = embedder.preprocessing.use_size
+    at_once = min(count, BATCH_SIZE if cuda else max(1, CPU_PIXELS // side**2))
+    count -= count % at_once
     coarse = np.random.default_rng(0).integers(0, 256, (count, 15, 20, 3), dtype=np.uint8)
     images = [np.asarray(Image.fromarray(pixels).resize(SHAPE[1::-1])) for pixels in coarse]
-    side = embedder.preprocessing.use_size
-    at_once = BATCH_SIZE if cuda else max(1, CPU_PIXELS // side**2)
     views = torch.zeros(at_once, 3, side, side, dtype=torch.uint8, device=embedder.encoding.device)
     with tempfile.TemporaryDirectory() as folder:
         paths = [str(Path(folder) / f"{i}.jpg") for i in range(count)]
@@ -55,11 +54,11 @@ def main(words: list[str] | None = None) -> int:
                 vectors = embedder.encoding.embed_views(views)
             vectors.cpu()
 
-        rates = measure(
+        seconds = take_turns(
             {"network": forward, "images": lambda: embedder.encode(images), "files": lambda: embedder.encode(paths)},
-            count,
             1 if options.quick else options.turns,
         )
+    rates = {name: count / taken for name, taken in seconds.items()}
     print(f"{options.model} at {side} pixels on {embedder.encoding.device}, {count} images of {SHAPE[1]}×{SHAPE[0]}")
     for name, rate in rates.items():
         print(f"{name:>8}: {rate:8,.0f} images a second, {rate / rates['network']:.0%} of the network")
@@ -67,18 +66,6 @@ def main(words: list[str] | None = None) -> int:
     if cuda:
         print(f"{'PASS' if good else 'FAIL'} from decoded images at {LEAST_SHARE:.0%} of the network or better")
     return 0 if good or not cuda else 1
-
-
-def measure(sides: dict[str, Callable[[], object]], count: int, turns: int) -> dict[str, float]:
-    """Images per second of each side."""
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    for turn in range(turns + 1):  # the first turn also does what is done only once
-        for name, side in sides.items():
-            began = time.perf_counter()
-            side()
-            if turn:
-                times[name].append(time.perf_counter() - began)
-    return {name: count / statistics.median(taken) for name, taken in times.items()}
 
 
 if __name__ == "__main__":

@@ -11,11 +11,11 @@
 import argparse
 import multiprocessing
 import resource
-import statistics
 import time
 
 import torch
 from torch import Tensor
+from turns import take_turns
 
 from selftaught.retrieval import Scores, score
 
@@ -81,13 +81,9 @@ def compare(n: int, device: str, turns: int = 9) -> tuple[float, float]:
     theirs, ours = full_matrix(z, labels), score(z, labels, KS)
     for a, b in zip(_numbers(theirs), _numbers(ours), strict=True):
         assert abs(a - b) < 1e-3, f"the full matrix gives {theirs}, the blocks {ours}"
-    times: tuple[list[float], list[float]] = [], []
-    for _ in range(turns):
-        for side, taken in enumerate(times):
-            start = time.perf_counter()
-            score(z, labels, KS) if side else full_matrix(z, labels)
-            taken.append(time.perf_counter() - start)
-    return statistics.median(times[0]), statistics.median(times[1])
+    sides = {"full matrix": lambda: full_matrix(z, labels), "ours": lambda: score(z, labels, KS)}
+    seconds = take_turns(sides, turns)
+    return seconds["full matrix"], seconds["ours"]
 
 
 def _numbers(scores: Scores) -> list[float]:

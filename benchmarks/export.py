@@ -7,16 +7,16 @@ within one run; a time is the median over the turns. Before that, their vectors 
 """
 
 import argparse
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import torch
+from turns import take_turns
 
 from selftaught import Embedder
 from selftaught.export import export
@@ -46,13 +46,9 @@ def main(words: list[str] | None = None) -> int:
         images = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
         vectors = [np.asarray(side(images)) for side in sides.values()]
         agree &= all(float(np.abs(v - vectors[0]).max()) < AGREED * float(np.abs(vectors[0]).max()) for v in vectors)
-        times: dict[str, list[float]] = {name: [] for name in sides}
-        for _ in range(2 if options.quick else options.turns):
-            for name, side in sides.items():
-                began = time.perf_counter()
-                side(images)
-                times[name].append(time.perf_counter() - began)
-        row = [1000 * statistics.median(times[name]) / len(images) for name in sides]
+        asked = {name: partial(side, images) for name, side in sides.items()}
+        seconds = take_turns(asked, 2 if options.quick else options.turns)
+        row = [1000 * taken / len(images) for taken in seconds.values()]
         print(f"{'×'.join(map(str, size)):>16} " + " ".join(f"{ms:14.1f}" for ms in row))
     print("their vectors agree" if agree else "FAIL their vectors differ")
     return 0 if agree else 1

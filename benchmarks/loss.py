@@ -10,13 +10,13 @@ over the turns. Before that, their losses and gradients must agree.
 """
 
 import argparse
-import statistics
-import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from turns import take_turns
 
 from selftaught.method import STMLLoss
 
@@ -123,21 +123,8 @@ def compare(n: int, device: torch.device, turns: int) -> list[float]:
         for mine, theirs in zip(step(ours), step(side), strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-2, atol=1e-3 * theirs.abs().max().item())
 
-    times: list[list[float]] = [[] for _ in sides]
-    for turn in range(turns + 2):
-        for side, taken in zip(sides, times, strict=True):
-            _wait(device)
-            start = time.perf_counter()
-            step(side)
-            _wait(device)
-            if turn >= 2:
-                taken.append(1000 * (time.perf_counter() - start))
-    return [statistics.median(taken) for taken in times]
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    seconds = take_turns({side.__name__: partial(step, side) for side in sides}, turns)
+    return [1000 * taken for taken in seconds.values()]
 
 
 def main() -> None:

@@ -77,6 +77,17 @@ def test_the_authors_teacher_is_a_slow_copy_of_the_student(training: ModuleType,
     assert all(isinstance(p, nn.Parameter) for p in authors.student.parameters())
 
 
+def test_the_embedding_benchmark_measures_fewer_images_than_go_through_the_network_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    module = importlib.import_module("embedding")
+    assert module.main(["--model", "small", "--device", "cpu", "--images", "3", "--quick"]) == 0
+    printed = capsys.readouterr().out
+    assert "3 images of 400×300" in printed
+    assert [line.split(":")[0].strip() for line in printed.splitlines()[1:]] == ["network", "images", "files"]
+
+
 def test_the_export_benchmark_compares_what_agrees(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,7 @@ from filelock import FileLock
 
 from conftest import Call
 from selftaught.errors import Collapse
-from selftaught.reproduce import reproduction, runner
+from selftaught.reproduce import reproduction
 from selftaught.reproduce.quick import Quick
 
 
@@ -24,6 +24,7 @@ def reproduce(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ca
         (["tabel1"], "did you mean 'table1'"),
         (["ablation", "--rows", "without-pairwize"], "did you mean 'without-pairwise'"),
         (["table1", "--rows", "stml-g64,roul-g64"], "only the paper's numbers"),
+        (["table1", "--rows", "roul-g64", "--quick"], "only the paper's numbers"),
         (["table1", "--rows", ""], "--rows is empty"),
         (["table1", "--rows", ","], "--rows names no row"),
         (["ablation", "--seeds", 0], "--seeds"),
@@ -74,7 +75,7 @@ def test_a_quick_row_is_drawn_trained_and_shown_and_then_left_as_it_is(
     assert 0 < scores["recall@1"]["mean"] <= 100
     assert not list(folder.rglob("checkpoint.pt"))
 
-    monkeypatch.setattr(runner, "train", pytest.fail)
+    monkeypatch.setattr(reproduction, "train", pytest.fail)
     code, out, _ = reproduce("scratch", "--quick", "--rows", "stml", "--device", "cpu")
     assert code == 0
     assert "1 job: 0 to run in about 0 s, 1 finished, 0 cannot be run" in out
@@ -88,7 +89,7 @@ def test_a_failed_job_is_told_at_the_end_and_in_the_next_plan(reproduce: Call, m
         raise Collapse("training collapsed in epoch 1")
 
     monkeypatch.setattr(reproduction, "Quick", partial(Quick, products=4, photos=2))
-    monkeypatch.setattr(runner, "train", collapse)
+    monkeypatch.setattr(reproduction, "train", collapse)
     code, _, error = reproduce("ablation", "--quick", "--rows", "stml")
     assert code == 1
     assert error.splitlines()[-1].startswith("selftaught: 1 of 1 jobs failed: reproduced/ablation-quick/results.md")

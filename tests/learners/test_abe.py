@@ -11,7 +11,8 @@ from selftaught import train
 from selftaught.errors import UsageError
 from selftaught.learners import build_learner, make_settings
 from selftaught.learners.abe import divergence_loss, ensemble_contrastive_loss
-from selftaught.networks import Encoder, Preprocessing, build_backbone, ensemble_head
+from selftaught.networks import Encoder, Preprocessing, build_backbone
+from selftaught.networks.model import ensemble_head
 from selftaught.training.snapshots import load_snapshot
 
 CLASSES = torch.tensor([0, 1, 0, 2, 1, 2])

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from selftaught.errors import UsageError
 from selftaught.learners import abier, build_learner, make_settings
 from selftaught.learners.abier import boosted_losses, weight_bound
-from selftaught.networks import Encoder, Preprocessing, boosted_head, part_sizes
+from selftaught.networks import Encoder, Preprocessing, part_sizes
+from selftaught.networks.model import boosted_head
 from selftaught.networks.small import SmallNetwork
 
 CLASSES = torch.arange(IMAGES) % 3

@@ -41,7 +41,7 @@ def test_clear_groups_are_found_whatever_the_seed() -> None:
 
 def test_centers_are_the_means_of_their_points_and_each_point_is_at_its_nearest_center() -> None:
     points = blobs(6, 30, spread=4.0)
-    centers, clusters = run_kmeans(points, 6, seeded(), iterations=100)
+    centers, clusters = run_kmeans(points, 6, seeded())
     for c in range(6):
         torch.testing.assert_close(centers[c], points[clusters == c].mean(0))
     assert torch.equal(torch.cdist(points, centers).argmin(1), clusters)
@@ -79,7 +79,7 @@ def test_stops_when_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
         return nearest(*args)
 
     monkeypatch.setattr("selftaught.learners.kmeans.nearest", counted)
-    run_kmeans(blobs(4, 10, spread=0.1), 4, seeded(), iterations=50)
+    run_kmeans(blobs(4, 10, spread=0.1), 4, seeded())
     assert len(calls) == 2
 
 

@@ -102,3 +102,11 @@ def test_every_image_comes_once_in_an_epoch() -> None:
     plan = small_learner("moco").batches(torch.zeros(IMAGES, 6), torch.Generator().manual_seed(0))
     assert plan.shape == (3, BATCH)
     assert sorted(plan.flatten().tolist()) == list(range(IMAGES))
+
+
+def test_batches_hold_each_image_once_in_random_order() -> None:
+    moco, embeddings = small_learner("moco"), torch.zeros(IMAGES, 6)
+    first, second = (moco.batches(embeddings, torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    assert first.shape == (IMAGES // BATCH, BATCH)
+    assert sorted(first.flatten().tolist()) == list(range(IMAGES))
+    assert not torch.equal(first, second)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from selftaught.errors import UsageError
 from selftaught.learners import build_learner, make_settings
 from selftaught.learners.slade import basis_similarity, distribution_loss, pair_moments, sure_pairs
 from selftaught.networks import Encoder, Preprocessing
@@ -16,11 +17,11 @@ pytest.importorskip("pytorch_metric_learning")
 CLASSES = torch.tensor([0, 0, 0, 1, 1, 1] + [-1] * 10)
 
 
-def learner(**changes: Any) -> Any:
+def learner(classes: Tensor = CLASSES, **changes: Any) -> Any:
     torch.manual_seed(0)
     chosen = make_settings(method="slade", **{"dim": 4, "batch_size": 8, "neighbors": 2, "clusters": 3} | changes)
     encoder = Encoder(SmallNetwork(), Preprocessing(size=32))
-    return build_learner(encoder, chosen, len(CLASSES), CLASSES.clone()).double()
+    return build_learner(encoder, chosen, len(classes), classes.clone()).double()
 
 
 def points(seed: int = 0, n: int = len(CLASSES)) -> Tensor:
@@ -55,6 +56,11 @@ def test_distributions_are_pushed_apart_up_to_the_margin_and_narrowed(
 ) -> None:
     moments = torch.tensor([[positive, 0.01], [negative, 0.02]])
     assert float(distribution_loss(moments)) == pytest.approx(expected)
+
+
+def test_images_that_all_have_labels_are_refused_in_one_sentence() -> None:
+    with pytest.raises(UsageError, match="all images of --unlabeled are among those of --labeled"):
+        learner(torch.arange(16) // 4)
 
 
 def test_no_pair_is_sure_while_the_distributions_are_the_wrong_way_round() -> None:

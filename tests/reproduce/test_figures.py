@@ -21,7 +21,7 @@ from selftaught.reproduce.figures import draw, observe
 from selftaught.reproduce.figures.cases import HIGH, LOW, draw_cases, find_cases
 from selftaught.reproduce.figures.draw import FIGURES, draw_figures
 from selftaught.reproduce.figures.drawing import Drawing
-from selftaught.reproduce.figures.gallery import Gallery, evenly
+from selftaught.reproduce.figures.labeled_images import LabeledImages, evenly
 from selftaught.reproduce.figures.observe import BATCHES, BatchSimilarities, EpochResult, fitting_batch
 from selftaught.reproduce.figures.relations import Relations, auroc, aurocs, between_images, pairs, relate
 from selftaught.reproduce.figures.retrievals import milestones
@@ -87,11 +87,11 @@ def test_similarities_are_those_of_training(group_views: bool) -> None:
     g = torch.randn(16, 6, generator=torch.Generator().manual_seed(1))
     relations = relate(g, ids, make_settings(neighbors=3, sigma=2.0, group_views=group_views))
     expected = contextualized_similarity(g, 6, 2.0, ids if group_views else None)
-    torch.testing.assert_close(relations.contextualized, expected)
+    torch.testing.assert_close(relations.w[2], expected)
 
 
 def test_pairs_are_those_of_different_images_each_once() -> None:
-    relations = Relations(torch.tensor([0, 1, 0, 2]), *torch.zeros(3, 4, 4))
+    relations = Relations(torch.tensor([0, 1, 0, 2]), torch.zeros(3, 4, 4))
     first, second = pairs(relations)
     assert list(zip(first.tolist(), second.tolist(), strict=True)) == [(0, 1), (0, 3), (1, 2), (1, 3), (2, 3)]
 
@@ -99,12 +99,12 @@ def test_pairs_are_those_of_different_images_each_once() -> None:
 def test_similarity_of_two_images_is_the_mean_over_their_views() -> None:
     ids = torch.tensor([3, 1, 3, 1, 1, 7])
     w = torch.rand(3, 6, 6, generator=torch.Generator().manual_seed(0))
-    whole = between_images(Relations(ids, *w))
+    whole = between_images(Relations(ids, w))
     assert whole.ids.tolist() == [1, 3, 7]
-    for layer, name in zip(w, SIMILARITIES, strict=True):
+    for layer, means in zip(w, whole.w, strict=True):
         for i, j in itertools.product(range(3), repeat=2):
             rows = [layer[a, b] for a in range(6) for b in range(6) if (ids[a], ids[b]) == (whole.ids[i], whole.ids[j])]
-            assert float(getattr(whole, name)[i, j]) == pytest.approx(float(torch.stack(rows).mean()), abs=1e-6)
+            assert float(means[i, j]) == pytest.approx(float(torch.stack(rows).mean()), abs=1e-6)
 
 
 def test_a_teacher_that_knows_the_classes_has_an_auroc_of_one() -> None:
@@ -117,8 +117,7 @@ def test_a_teacher_that_knows_the_classes_has_an_auroc_of_one() -> None:
 def test_cases_hold_the_pairs_that_are_high_and_low_as_they_say() -> None:
     relations = between_images(random_relations(40))
     first, second = pairs(relations)
-    p, c = relations.pairwise[first, second].double(), relations.contextual[first, second].double()
-    w = relations.contextualized[first, second]
+    p, c, w = relations.w[:, first, second].double()
     high = {"p": p >= p.quantile(HIGH), "c": (c >= c.quantile(HIGH)) & (c > c.quantile(LOW))}
     low = {"p": p <= p.quantile(LOW), "c": c <= c.quantile(LOW)}
     expected = {
@@ -135,10 +134,10 @@ def test_cases_hold_the_pairs_that_are_high_and_low_as_they_say() -> None:
 
 
 def test_nothing_is_high_where_all_pairs_are_equal(photos: Path, tmp_path: Path) -> None:
-    relations = Relations(torch.arange(5), *torch.full((3, 5, 5), 0.5))
+    relations = Relations(torch.arange(5), torch.full((3, 5, 5), 0.5))
     assert {case: len(members) for case, members in find_cases(relations).items()} == {"a": 0, "b": 0, "c": 10, "d": 0}
     seen = [EpochResult(1, None, BatchSimilarities({}, [0], relations))]
-    draw_cases(Gallery(find_images(photos)), seen).write(tmp_path, "cases")
+    draw_cases(LabeledImages(find_images(photos)), seen).write(tmp_path, "cases")
     rows = table(tmp_path / "cases.csv")
     assert {row["case"] for row in rows} == {"c"}
     assert [row["same_class"] for row in rows] == ["1", "1", "1", "0", "0", "0"]  # of 4 and 6 such pairs
@@ -171,17 +170,17 @@ def test_what_is_shown_is_evenly_spaced_and_never_more_than_there_is() -> None:
 def test_queries_have_another_image_of_their_class_to_find(tmp_path: Path) -> None:
     draw_photos(tmp_path, classes=3, photos=2)
     (tmp_path / "class 1" / "0.jpg").unlink()
-    gallery = Gallery(find_images(tmp_path))
-    assert [gallery.labels[i] for i in gallery.queries(10)] == ["class 0", "class 0", "class 2", "class 2"]
+    labeled = LabeledImages(find_images(tmp_path))
+    assert [labeled.labels[i] for i in labeled.queries(10)] == ["class 0", "class 0", "class 2", "class 2"]
 
 
 def test_a_sample_has_whole_classes_or_enough_of_them(photos: Path) -> None:
-    gallery = Gallery(find_images(photos))
-    assert gallery.sample(100, 12) == list(range(24))
-    whole = gallery.sample(12, 1)
-    assert [gallery.labels[i] for i in whole] == [f"class {c}" for c in (1, 3, 5) for _ in range(4)]
-    assert len({gallery.labels[i] for i in gallery.sample(12, 6)}) == 6
-    assert len(gallery.sample(12, 6)) == 12
+    labeled = LabeledImages(find_images(photos))
+    assert labeled.sample(100, 12) == list(range(24))
+    whole = labeled.sample(12, 1)
+    assert [labeled.labels[i] for i in whole] == [f"class {c}" for c in (1, 3, 5) for _ in range(4)]
+    assert len({labeled.labels[i] for i in labeled.sample(12, 6)}) == 6
+    assert len(labeled.sample(12, 6)) == 12
 
 
 def test_a_batch_is_no_larger_than_the_images_allow() -> None:

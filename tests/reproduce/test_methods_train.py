@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from selftaught.reproduce.plan import make_jobs
+from selftaught.reproduce.jobs import make_jobs
 from selftaught.reproduce.quick import Quick, quick_table
 from selftaught.reproduce.request import Request
 from selftaught.reproduce.tables import TABLES, find_rows

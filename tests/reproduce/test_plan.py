@@ -12,7 +12,8 @@ from selftaught.networks import backbones
 from selftaught.reproduce import inputs
 from selftaught.reproduce.folders import note_failure
 from selftaught.reproduce.inputs import image_sources, weights_for
-from selftaught.reproduce.plan import Estimator, Job, incomplete_data, make_jobs, seconds_per_image
+from selftaught.reproduce.jobs import Job, incomplete_data, make_jobs
+from selftaught.reproduce.plan import Estimator, seconds_per_image
 from selftaught.reproduce.quick import EMBEDDED, Quick, quick_table
 from selftaught.reproduce.request import Request
 from selftaught.reproduce.tables import find_rows, find_table
@@ -144,6 +145,19 @@ def test_what_is_finished_or_has_collapsed_is_not_open_and_other_failures_are(tm
     note_failure(jobs[1].folder, "it collapsed", final=True)
     note_failure(jobs[2].folder, "the disk was full", final=False)
     assert [job.open for job in jobs] == [False, False, True]
+
+
+def test_what_has_a_result_is_finished_though_its_data_are_gone(tmp_path: Path) -> None:
+    finished, collapsed, failed, begun = plan("methods", tmp_path, tmp_path / "out", "stml", "moco", "nce", "byol")
+    write_run(finished.folder)
+    note_failure(collapsed.folder, "it collapsed", final=True)
+    note_failure(failed.folder, "the disk was full", final=False)
+    begun.folder.mkdir(parents=True)
+    (begun.folder / "settings.json").touch()
+    states = [job.state for job in (finished, collapsed, failed, begun)]
+    assert [state.status for state in states] == ["finished", "failed", "cannot be run", "cannot be run"]
+    assert states[1].error == "it collapsed"
+    assert "no train/ and test/" in states[3].error
 
 
 def test_an_estimate_comes_from_finished_jobs_of_the_same_backbone(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from fake_train import write_run
 from PIL import Image
 
 from selftaught.reproduce.cells import collect
-from selftaught.reproduce.folders import failure, note_failure, read_scores, run_folder, status
-from selftaught.reproduce.plan import make_jobs
+from selftaught.reproduce.folders import State, note_failure, read_scores, read_state, run_folder
+from selftaught.reproduce.jobs import make_jobs
 from selftaught.reproduce.quick import Quick, quick_table
 from selftaught.reproduce.request import Request
 from selftaught.reproduce.results import differences, write_results
@@ -86,8 +86,9 @@ def test_untrained_models_are_taken_from_the_run_that_measured_them(tmp_path: Pa
     text = (tmp_path / "results.md").read_text()
     assert "| plain backbone: average pooling, cosine | 35.0 ± 7.1 |" in text
     assert "half-whitened" not in text
-    (tmp_path / "runs" / "start" / "folder" / "seed-0" / "models.json").write_text("{")
-    assert collect(request)["plain-floor"]["folder"]["recall@1"].last == {1: pytest.approx(40.0)}
+    for damage in ("{", '{"floor": "x", "models": {"x": {"found_again": 1}, "plain backbone": {"recall@1": NaN}}}'):
+        (tmp_path / "runs" / "start" / "folder" / "seed-0" / "models.json").write_text(damage)
+        assert collect(request)["plain-floor"]["folder"]["recall@1"].last == {1: pytest.approx(40.0)}
 
 
 def test_rows_that_are_not_run_say_why(tmp_path: Path) -> None:
@@ -135,13 +136,16 @@ def test_results_of_earlier_commands_stay_in_the_table(tmp_path: Path) -> None:
     assert collect(request)["stml"]["cub"]["recall@1"].last == {4: pytest.approx(62.0)}
 
 
-def test_a_damaged_run_is_a_failure_and_not_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("metrics", ["{", '{"epoch": 1, "recall@1": NaN}\n'])
+def test_a_damaged_run_is_a_failure_and_not_an_error(tmp_path: Path, metrics: str) -> None:
     folder = run_folder(tmp_path, "stml", "cub", 0)
     write_run(folder)
-    (folder / "metrics.jsonl").write_text("{")
+    (folder / "metrics.jsonl").write_text(metrics)
     request = request_for("ablation", tmp_path, "stml")
     write_results(request, make_jobs(request))
-    note = json.loads((tmp_path / "results.json").read_text("utf-8"))["jobs"][0]
+    text = (tmp_path / "results.json").read_text("utf-8")
+    assert "NaN" not in text
+    note = json.loads(text)["jobs"][0]
     assert note["status"] == "failed"
     assert "is damaged" in note["error"]
 
@@ -157,17 +161,6 @@ def test_a_damaged_timing_counts_no_seconds(tmp_path: Path, damage: str) -> None
     assert "NaN" not in text
     note = json.loads(text)["jobs"][0]
     assert (note["status"], note["seconds"]) == ("finished", 0.0)
-
-
-def test_a_score_that_is_no_number_is_damage(tmp_path: Path) -> None:
-    folder = run_folder(tmp_path, "stml", "cub", 0)
-    write_run(folder)
-    (folder / "metrics.jsonl").write_text('{"epoch": 1, "recall@1": NaN}\n')
-    request = request_for("ablation", tmp_path, "stml")
-    write_results(request, make_jobs(request))
-    text = (tmp_path / "results.json").read_text("utf-8")
-    assert "NaN" not in text
-    assert json.loads(text)["jobs"][0]["status"] == "failed"
 
 
 def test_a_mean_over_fewer_seeds_than_asked_for_says_so(tmp_path: Path) -> None:
@@ -187,10 +180,9 @@ def test_a_collapse_that_could_not_be_noted_any_more_is_a_failure_for_good(tmp_p
     folder = run_folder(tmp_path, "stml", "cub", 0)
     write_run(folder)
     (folder / "model.json").write_text('{"finished": true}')
-    assert status(folder) == "finished"
+    assert read_state(folder) == State("finished")
     (folder / "model.json").write_text('{"finished": false}')
-    assert status(folder) == "failed"
-    assert failure(folder) == (f"training collapsed; see {folder}", True)
+    assert read_state(folder) == State("failed", f"training collapsed; see {folder}", final=True)
     request = request_for("ablation", tmp_path, "stml")
     job = make_jobs(request)[0]
     assert not job.open
@@ -198,7 +190,7 @@ def test_a_collapse_that_could_not_be_noted_any_more_is_a_failure_for_good(tmp_p
     note = json.loads((tmp_path / "results.json").read_text("utf-8"))["jobs"][0]
     assert (note["status"], note["error"]) == ("failed", f"training collapsed; see {folder}")
     note_failure(folder, "training collapsed in epoch 2", final=True)
-    assert failure(folder) == ("training collapsed in epoch 2", True)
+    assert read_state(folder) == State("failed", "training collapsed in epoch 2", final=True)
 
 
 def test_a_quick_table_has_no_column_of_the_papers(tmp_path: Path) -> None:

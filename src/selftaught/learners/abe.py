@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from selftaught.errors import UsageError, printable
 from selftaught.learners.learner import LabeledLearner
 from selftaught.method import in_full_precision
-from selftaught.networks import ENSEMBLE, LEARNERS, EmbeddingNetwork, Encoder, ensemble_head
+from selftaught.networks import ENSEMBLE, LEARNERS, Encoder
 from selftaught.recipes import Settings, Within
 
 MARGIN = 1.0
@@ -81,7 +81,7 @@ class ABE(LabeledLearner):
     def __init__(self, encoder: Encoder, settings: ABESettings, classes: Tensor) -> None:
         super().__init__(encoder, settings, classes)
         self.divergence = settings.divergence
-        self.network = EmbeddingNetwork(encoder, {"f": ensemble_head(encoder.features, settings.dim)}, normalize=True)
+        self.network = self.make_network(encoder, settings)
 
     def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
         learners = F.normalize(embeddings["f"].unflatten(1, (LEARNERS, -1)), dim=2)

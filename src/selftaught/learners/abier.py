@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from selftaught.learners.learner import LabeledLearner
 from selftaught.method import in_full_precision
-from selftaught.networks import EmbeddingNetwork, Encoder, boosted_head, part_sizes
+from selftaught.networks import Encoder, part_sizes
 from selftaught.recipes import Settings
 
 NEGATIVE_COST = 25
@@ -84,7 +84,7 @@ class ABIER(LabeledLearner):
     def __init__(self, encoder: Encoder, settings: Settings, classes: Tensor) -> None:
         super().__init__(encoder, settings, classes)
         self.sizes = part_sizes(settings.dim)
-        self.network = EmbeddingNetwork(encoder, {"f": boosted_head(encoder.features, settings.dim)}, normalize=True)
+        self.network = self.make_network(encoder, settings)
         self.pairs = list(combinations(range(len(self.sizes)), 2))
         self.regressors = nn.ModuleList(
             nn.Sequential(nn.Linear(self.sizes[j], WIDTH), nn.ReLU(), nn.Linear(WIDTH, self.sizes[i]))

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from selftaught.learners.kmeans import ClusterSettings, run_kmeans
 from selftaught.learners.learner import Learner
 from selftaught.method import draw
-from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
+from selftaught.networks import Encoder
 
 TEMPERATURE = 0.1
 """Scores are divided by it: from embeddings of length 1 alone they would be too small to tell clusters apart."""
@@ -42,7 +42,7 @@ class DeepCluster(Learner):
         super().__init__(encoder, settings, images)
         assert settings.clusters is not None
         self.clusters = settings.clusters
-        self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
+        self.network = self.make_network(encoder, settings)
         self.classifier = nn.Linear(settings.dim, self.clusters, bias=False)
         self.labels = nn.Buffer(torch.zeros(images, dtype=torch.long))
 

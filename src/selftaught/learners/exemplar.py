@@ -9,8 +9,8 @@ from torch.nn import functional as F
 from selftaught.errors import UsageError
 from selftaught.learners.learner import Learner
 from selftaught.learners.supervised import PROXY_RATE
-from selftaught.method import in_full_precision, random_batches
-from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
+from selftaught.method import in_full_precision
+from selftaught.networks import Encoder
 from selftaught.recipes import Settings
 
 TEMPERATURE = 0.1
@@ -48,7 +48,7 @@ class Exemplar(Learner):
                 f"the method exemplar has a class for each image, and {images:,} are too many: give at most "
                 f"{MOST_IMAGES:,}, or use nce, which draws some of them"
             )
-        self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
+        self.network = self.make_network(encoder, settings)
         self.classes = nn.Parameter(torch.zeros(images, settings.dim))
         self.started = nn.Buffer(torch.zeros((), dtype=torch.bool))
 
@@ -57,7 +57,7 @@ class Exemplar(Learner):
         if not bool(self.started):
             self.classes.copy_(embeddings)
             self.started.fill_(True)
-        return random_batches(len(embeddings), self.batch_size, generator)
+        return super().batches(embeddings, generator)
 
     def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
         return {"loss": exemplar_loss(embeddings["f"], self.classes, ids)}

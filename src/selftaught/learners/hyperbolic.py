@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from selftaught.learners.kmeans import ClusterSettings, run_kmeans
 from selftaught.learners.learner import Learner
 from selftaught.method import class_batches, in_full_precision
-from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
+from selftaught.networks import Encoder
 
 STEEPNESS = math.sinh(2) ** 2
 """The factor of 1 - cosine, for the points to which the exponential map sends vectors of length 1, at curvature 1."""
@@ -83,7 +83,7 @@ class Hyperbolic(Learner):
         super().__init__(encoder, settings, images)
         assert settings.clusters is not None
         self.per_class, self.clusters = settings.per_query, settings.clusters
-        self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
+        self.network = self.make_network(encoder, settings)
         self.fine = nn.Buffer(torch.zeros(images, dtype=torch.long))
         self.coarse = nn.Buffer(torch.zeros(images, dtype=torch.long))
 

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from selftaught.errors import UsageError
 from selftaught.learners.learner import Learner
-from selftaught.method import in_full_precision, parallel_search, random_batches
-from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
+from selftaught.method import in_full_precision, parallel_search
+from selftaught.networks import Encoder
 from selftaught.recipes import Settings
 
 TEMPERATURE = 0.1
@@ -76,18 +76,18 @@ class ISIF(Learner):
 
     def __init__(self, encoder: Encoder, settings: ISIFSettings, images: int) -> None:
         super().__init__(encoder, settings, images)
-        heads: dict[str, nn.Module] = {"f": linear_head(encoder.features, settings.dim)}
+        others = {}
         self.partners = settings.partner == "neighbor"
         if self.partners:
             if self.batch_size % 2:
                 raise UsageError(f"partner=neighbor needs an even batch_size, but it is {self.batch_size}")
-            self.batch_head, heads["pooled"] = "pooled", nn.Identity()
-        self.network = EmbeddingNetwork(encoder, heads, normalize=True)
+            self.batch_head, others["pooled"] = "pooled", nn.Identity()
+        self.network = self.make_network(encoder, settings, **others)
 
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
         if self.partners:
             return partner_batches(embeddings, self.batch_size, generator)
-        return random_batches(len(embeddings), self.batch_size, generator)
+        return super().batches(embeddings, generator)
 
     def embed(self, images: Tensor) -> dict[str, Tensor]:
         return {"f": self.network(images)["f"]}

@@ -11,6 +11,9 @@ from selftaught.devices import exact_dtype
 from selftaught.recipes import Settings, Within
 from selftaught.retrieval import full_precision, nearest
 
+ITERATIONS = 20
+"""The most of Lloyd's steps."""
+
 
 @dataclass(frozen=True)
 class ClusterSettings(Settings):
@@ -22,7 +25,7 @@ class ClusterSettings(Settings):
 
 @torch.no_grad()
 def run_kmeans(
-    points: Tensor, k: int, generator: torch.Generator, iterations: int = 20, start: Tensor | None = None
+    points: Tensor, k: int, generator: torch.Generator, start: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Lloyd's algorithm, until no point changes its cluster.
 
@@ -34,7 +37,6 @@ def run_kmeans(
         points: n×d.
         k: number of clusters, at most n.
         generator: a CPU generator; its state alone decides the draw.
-        iterations: the largest number of Lloyd's steps.
         start: k×d centers to begin with, instead of drawn points.
 
     Returns:
@@ -52,7 +54,7 @@ def run_kmeans(
         raise ValueError(f"k = {k} clusters were asked for, but there are {len(points)} points")
     centers = points[_spread_out(points, k, generator)] if start is None else start.to(points)
     clusters: Tensor | None = None
-    for _ in range(max(1, iterations)):
+    for _ in range(ITERATIONS):
         distances, indices = nearest(points, centers, 1)
         now = _filled(indices[:, 0], distances[:, 0], k)
         if clusters is not None and torch.equal(now, clusters):

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from selftaught.data import View
 from selftaught.learners.target import Target
-from selftaught.method import class_batches
-from selftaught.networks import EmbeddingNetwork, Encoder
+from selftaught.method import class_batches, random_batches
+from selftaught.networks import HEADS, EmbeddingNetwork, Encoder
 from selftaught.parallel import gather_views, own_randomness
 from selftaught.recipes import Settings
 
@@ -51,9 +51,17 @@ class Learner(nn.Module, ABC):
         assert settings.batch_size is not None
         self.batch_size = settings.batch_size
 
-    @abstractmethod
+    def make_network(self, encoder: Encoder, settings: Settings, **others: nn.Module) -> EmbeddingNetwork:
+        """The encoder with the head "f" of this method's kind, and with other heads; embeddings have length 1."""
+        f = HEADS[self.head](encoder.features, settings.dim)
+        return EmbeddingNetwork(encoder, {"f": f, **others}, normalize=True)
+
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
-        """One epoch of batches from the embeddings of all images, :meth:`place`-d: steps×batch image indices."""
+        """One epoch of batches from the embeddings of all images, :meth:`place`-d: steps×batch image indices.
+
+        By default images are drawn at random, none of them twice.
+        """
+        return random_batches(len(embeddings), self.batch_size, generator)
 
     def place(self, embeddings: Tensor) -> Tensor:
         """Where images lie for :meth:`batches`; the places of several views are added up."""

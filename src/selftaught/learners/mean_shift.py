@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 from selftaught.learners.learner import Learner
 from selftaught.learners.target import Queue, QueueSettings, Target, TargetSettings, make_queue
-from selftaught.method import in_full_precision, random_batches
-from selftaught.networks import EmbeddingNetwork, Encoder, batch_norm_mlp, projector_head
+from selftaught.method import in_full_precision
+from selftaught.networks import Encoder, batch_norm_mlp
 
 TOP = 5
 """The number of neighbors that mean shift pulls an image to, its own other view included."""
@@ -50,17 +50,13 @@ class _MeanShift(Learner):
 
     def __init__(self, encoder: Encoder, settings: TargetSettings, images: int) -> None:
         super().__init__(encoder, settings, images)
-        features, dim = encoder.features, settings.dim
-        self.network = EmbeddingNetwork(encoder, {"f": projector_head(features, dim)}, normalize=True)
+        self.network = self.make_network(encoder, settings)
         self.target = Target(self.network, settings.momentum)
-        self.predictor = batch_norm_mlp(dim, 2 * features, dim)
+        self.predictor = batch_norm_mlp(settings.dim, 2 * encoder.features, settings.dim)
 
     @abstractmethod
     def neighbors(self, targets: Tensor) -> Tensor:
         """The rows to which the predictions are pulled, from n×d targets: n×k×d."""
-
-    def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
-        return random_batches(len(embeddings), self.batch_size, generator)
 
     def embed(self, images: Tensor) -> dict[str, Tensor]:
         first, second = images.chunk(2)

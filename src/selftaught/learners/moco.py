@@ -7,8 +7,8 @@ from torch import Tensor
 
 from selftaught.learners.learner import Learner
 from selftaught.learners.target import QueueSettings, Target, make_queue
-from selftaught.method import in_full_precision, random_batches
-from selftaught.networks import EmbeddingNetwork, Encoder, mlp_head
+from selftaught.method import in_full_precision
+from selftaught.networks import Encoder
 from selftaught.recipes import Positive
 
 
@@ -52,13 +52,10 @@ class MoCo(Learner):
 
     def __init__(self, encoder: Encoder, settings: MoCoSettings, images: int) -> None:
         super().__init__(encoder, settings, images)
-        self.network = EmbeddingNetwork(encoder, {"f": mlp_head(encoder.features, settings.dim)}, normalize=True)
+        self.network = self.make_network(encoder, settings)
         self.target = Target(self.network, settings.momentum)
         self.queue, self.temperature = make_queue(settings), settings.temperature
         self._keys: Tensor | None = None
-
-    def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
-        return random_batches(len(embeddings), self.batch_size, generator)
 
     def embed(self, images: Tensor) -> dict[str, Tensor]:
         first, second = images.chunk(2)

@@ -10,7 +10,7 @@ from selftaught.errors import SelftaughtError
 from selftaught.learners.learner import VIEWS, Learner
 from selftaught.learners.manifold import Pools, mine
 from selftaught.method import draw, in_full_precision
-from selftaught.networks import EmbeddingNetwork, Encoder, fit_whitening, linear_head
+from selftaught.networks import Encoder, fit_whitening
 from selftaught.recipes import Positive, Settings
 
 TRIPLET = 3
@@ -91,8 +91,7 @@ class MOM(Learner):
         super().__init__(encoder, settings, images)
         self.margin = settings.margin
         self.pool, _ = pool_sizes(images)
-        heads = {"f": linear_head(encoder.features, settings.dim), "pooled": nn.Identity()}
-        self.network = EmbeddingNetwork(encoder, heads, normalize=True)
+        self.network = self.make_network(encoder, settings, pooled=nn.Identity())
         self.positives = nn.Buffer(torch.full((images, self.pool), -1))
         self.negatives = nn.Buffer(torch.full((images, self.pool), -1))
         self.weights = nn.Buffer(torch.zeros(images, self.pool))

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftaught.learners.learner import Learner
-from selftaught.method import in_full_precision, random_batches
-from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
+from selftaught.method import in_full_precision
+from selftaught.networks import Encoder
 from selftaught.recipes import Settings
 
 TEMPERATURE = 0.07
@@ -58,7 +58,7 @@ class NCE(Learner):
     def __init__(self, encoder: Encoder, settings: Settings, images: int) -> None:
         super().__init__(encoder, settings, images)
         self.noise = max(1, min(NOISE, images - 1))
-        self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
+        self.network = self.make_network(encoder, settings)
         self.memory = nn.Buffer(torch.zeros(images, settings.dim))
         self.constant = nn.Buffer(torch.zeros(()))
         """Z; 0 before it is known."""
@@ -67,7 +67,7 @@ class NCE(Learner):
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
         if not bool(self.constant):  # nothing was learned yet
             self.memory.copy_(embeddings)
-        return random_batches(len(embeddings), self.batch_size, generator)
+        return super().batches(embeddings, generator)
 
     def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
         drawn = torch.randint(len(self.memory), (self.noise,), device=ids.device)

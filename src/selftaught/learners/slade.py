@@ -7,11 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from selftaught.errors import UsageError
 from selftaught.learners.kmeans import ClusterSettings, run_kmeans
 from selftaught.learners.learner import LabeledLearner
 from selftaught.learners.supervised import metric_loss
 from selftaught.method import class_batches
-from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
+from selftaught.networks import Encoder
 from selftaught.recipes import Within
 
 UNKNOWN = -1
@@ -97,8 +98,10 @@ class Slade(LabeledLearner):
     def __init__(self, encoder: Encoder, settings: SladeSettings, classes: Tensor) -> None:
         super().__init__(encoder, settings, classes)
         assert settings.clusters is not None
+        if not bool((classes == UNKNOWN).any()):
+            raise UsageError("all images of --unlabeled are among those of --labeled: the method slade needs others")
         self.clusters, self.basis_weight, self.pairs = settings.clusters, settings.basis_weight, settings.pairs
-        self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
+        self.network = self.make_network(encoder, settings)
         self.criterion = metric_loss("multi-similarity", 0, settings.dim)
         self.basis = nn.Parameter(torch.zeros(int(classes.max()) + 1, settings.dim))
         self.moments = nn.Buffer(torch.zeros(2, 2))

@@ -18,7 +18,6 @@ from selftaught.method import (
     STMLLoss,
     neighbor_batches,
     parallel_search,
-    random_batches,
 )
 from selftaught.networks import WHITENED_ON, EmbeddingNetwork, Encoder, linear_head, whitened_layer
 from selftaught.recipes import MaybeCount, Positive, Settings, Within
@@ -96,7 +95,7 @@ class STML(Learner):
     def batches(self, embeddings: Tensor, generator: torch.Generator) -> Tensor:
         """Step 1."""
         if self.settings.batches == "random":
-            return random_batches(len(embeddings), self.batch_size, generator)
+            return super().batches(embeddings, generator)
         if self.settings.batches == "whitened":
             embeddings = F.normalize(embeddings)
         search, _ = choose_search(self.settings.search, len(embeddings), embeddings.device)

@@ -11,7 +11,7 @@ from selftaught.learners.kmeans import ClusterSettings, run_kmeans
 from selftaught.learners.learner import Learner
 from selftaught.learners.supervised import metric_loss
 from selftaught.method import class_batches
-from selftaught.networks import EmbeddingNetwork, Encoder, linear_head
+from selftaught.networks import Encoder
 from selftaught.parallel import shard
 from selftaught.recipes import Within
 
@@ -64,7 +64,7 @@ class UDMLSS(Learner):
         super().__init__(encoder, settings, images)
         assert settings.clusters is not None
         self.per_class, self.clusters = settings.per_query, settings.clusters
-        self.network = EmbeddingNetwork(encoder, {"f": linear_head(encoder.features, settings.dim)}, normalize=True)
+        self.network = self.make_network(encoder, settings)
         self.criterion = metric_loss("multi-similarity", self.clusters, settings.dim, beta=BETA)
         self.rotation_weight = 0.0 if settings.train == "heads" else settings.rotation_weight
         self.rotation: nn.Module | None = None

@@ -139,7 +139,6 @@ def draw_panel(axes: Axes, panel: Panel, rows: Sequence[Mapping[str, float]], qu
 
 def _frame(axes: Axes, panel: Panel, last: float, smallest: float, least: float) -> None:
     """Axes, grid and title. Percentages span ``least`` or more; other axes begin at 0, unless ``smallest`` is less."""
-    axes.set_title(panel.title, loc="left", fontsize=10, fontweight="bold", color=INK, pad=9)
     axes.set_xlim(0, max(1, last))
     low, high = axes.get_ylim()
     if panel.percent:
@@ -150,11 +149,12 @@ def _frame(axes: Axes, panel: Panel, last: float, smallest: float, least: float)
     axes.set_ylim(low, high)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.set_xlabel("epoch", fontsize=8, color=FAINT)
-    style_axes(axes, panel.percent)
+    style_axes(axes, panel.title, percent=panel.percent)
 
 
-def style_axes(axes: Axes, percent: bool) -> None:
-    """Give axes a quiet frame and grid; ``percent``: the vertical axis is in percent."""
+def style_axes(axes: Axes, title: str, *, percent: bool = False) -> None:
+    """Give axes a title, a quiet frame and a grid; ``percent``: the vertical axis is in percent."""
+    axes.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK, pad=9)
     axes.yaxis.set_major_locator(MaxNLocator(5))
     if percent:
         axes.yaxis.set_major_formatter("{x:g}%")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from selftaught.errors import SelftaughtError
-from selftaught.reproduce.folders import RunScores, read_floor_scores, read_scores, run_folder, status
+from selftaught.reproduce.folders import RunScores, read_floor_scores, read_scores, read_state, run_folder
 from selftaught.reproduce.request import Request
 from selftaught.reproduce.table import Row
 
@@ -50,14 +50,13 @@ def collect(request: Request) -> Cells:
             seeds = _seeds(request, row, dataset)
             for seed in seeds:
                 folder = run_folder(request.out, row.source or row.name, dataset, seed)
-                failed |= status(folder) == "failed"
-                if status(folder) == "finished":
+                status = read_state(folder).status
+                failed |= status == "failed"
+                if status == "finished":
                     try:
-                        run = read_floor_scores(folder, row.floor) if row.floor else read_scores(folder)
-                    except SelftaughtError:  # the job shows the error
+                        runs[seed] = read_floor_scores(folder, row.floor) if row.floor else read_scores(folder)
+                    except (SelftaughtError, ValueError):  # the job shows the error
                         failed = True
-                    else:
-                        runs |= {} if run is None else {seed: run}
             columns = cells.setdefault(row.name, {})[dataset] = {}
             paper = row.paper.get(dataset, ())
             for place, score in enumerate(request.table.columns[dataset]):

@@ -12,7 +12,17 @@ from selftaught.files import read_json, read_json_lines, write_json
 from selftaught.model_files import DESCRIPTION
 from selftaught.run_folder import CHECKPOINT, METRICS, PARTIAL, SETTINGS, START, TIMING, is_finished, read_models
 
-Status = Literal["to run", "begun", "finished", "failed"]
+Status = Literal["to run", "begun", "finished", "failed", "cannot be run"]
+
+
+@dataclass(frozen=True)
+class State:
+    """How far a run has come, and if it went wrong or cannot be run: why."""
+
+    status: Status
+    error: str = ""
+    final: bool = False
+    """Whether a failed run would fail again."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +40,16 @@ def run_folder(out: Path, row: str, dataset: str, seed: int) -> Path:
     return out / "runs" / row / dataset / f"seed-{seed}"
 
 
-def status(folder: Path) -> Status:
+def read_state(folder: Path) -> State:
+    """The state of a run, from its files and the note beside its folder."""
     if _failure_file(folder).exists():
-        return "failed"
-    if (folder / DESCRIPTION).exists():
-        return "finished" if is_finished(folder) else "failed"
-    return "begun" if (folder / SETTINGS).exists() else "to run"
+        noted = read_json(_failure_file(folder)) or {}
+        return State("failed", str(noted.get("error", "")), bool(noted.get("final")))
+    if not (folder / DESCRIPTION).exists():
+        return State("begun" if (folder / SETTINGS).exists() else "to run")
+    if is_finished(folder):
+        return State("finished")
+    return State("failed", f"training collapsed; see {printable(folder)}", final=True)  # killed before this was noted
 
 
 def note_failure(folder: Path, sentence: str, final: bool) -> None:
@@ -43,14 +57,6 @@ def note_failure(folder: Path, sentence: str, final: bool) -> None:
     file = _failure_file(folder)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, {"error": sentence, "final": final}, indent=None)
-
-
-def failure(folder: Path) -> tuple[str, bool]:
-    """Why a run failed, and whether that is final."""
-    if not _failure_file(folder).exists() and status(folder) == "failed":  # killed before the note was written
-        return f"training collapsed; see {printable(folder)}", True
-    noted = read_json(_failure_file(folder)) or {}
-    return str(noted.get("error", "")), bool(noted.get("final"))
 
 
 def forget_failure(folder: Path) -> None:
@@ -64,11 +70,10 @@ def drop_checkpoints(folder: Path) -> None:
             file.unlink()
 
 
-def read_floor_scores(folder: Path, name: str) -> RunScores | None:
-    """The scores of an untrained model in a run; None if there are none, as without pretrained weights."""
+def read_floor_scores(folder: Path, name: str) -> RunScores:
+    """The scores of an untrained model in a run; there are none without pretrained weights."""
     models = read_models(folder)
-    scores = _scores(models["models"].get(name, {})) if models is not None else {}
-    return RunScores(scores) if scores else None
+    return RunScores(_scores(models["models"].get(name, {})) if models is not None else {})
 
 
 def read_scores(folder: Path) -> RunScores:

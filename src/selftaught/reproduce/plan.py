@@ -1,113 +1,19 @@
-"""From a table to jobs, one for each row, data set and seed, and how long each will take."""
+"""The plan of a table: what will be done, job by job, and how long it will take."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from selftaught.data import benchmark_of, check_benchmark, find_benchmark
+from selftaught.console import duration
 from selftaught.devices import choose_device
-from selftaught.errors import SelftaughtError
-from selftaught.learners import make_settings
+from selftaught.errors import printable
 from selftaught.networks import OFFLINE_BACKBONE, Encoder, build_backbone, hub_reachable, offline_weights
-from selftaught.reproduce.folders import failure, run_folder, run_seconds, status
-from selftaught.reproduce.inputs import (
-    benchmark_source,
-    check_packages,
-    count_images,
-    image_sources,
-    needed_benchmarks,
-    weights_for,
-)
-from selftaught.reproduce.quick import EMBEDDED
-from selftaught.reproduce.request import Request
-from selftaught.reproduce.table import Row
+from selftaught.reproduce.folders import run_seconds
+from selftaught.reproduce.jobs import Job, incomplete_data
+from selftaught.reproduce.table import Table
 from selftaught.training import measure_pace
-
-
-@dataclass(frozen=True)
-class Job:
-    """One training run."""
-
-    row: Row
-    dataset: str
-    seed: int
-    folder: Path
-    arguments: Mapping[str, Any]
-    """The arguments of :func:`selftaught.training.train`, without the folder and the device."""
-    backbone: str
-    work: int = 0
-    """Images times epochs."""
-    missing: tuple[str, ...] = ()
-    """The reasons why it cannot be run, each as a sentence."""
-
-    @property
-    def title(self) -> str:
-        arch = f" {self.row.arch}" if self.row.arch else ""
-        data = "drawn photos" if self.dataset == EMBEDDED else self.dataset
-        return f"{self.row.name}: {self.row.label}{arch} on {data}, seed {self.seed}"
-
-    @property
-    def open(self) -> bool:
-        """Whether it can be run and there is something left to do."""
-        final = status(self.folder) == "failed" and failure(self.folder)[1]
-        return not self.missing and not final and status(self.folder) != "finished"
-
-
-def make_jobs(request: Request) -> list[Job]:
-    """All jobs of a request, in the order of the table; those that cannot be run say why."""
-    return [_job(request, row, dataset, seed) for row, dataset in request.cases for seed in range(request.seeds)]
-
-
-def _job(request: Request, row: Row, dataset: str, seed: int) -> Job:
-    settings = request.settings(row, dataset)
-    whole = make_settings(**settings)
-    missing: list[str] = []
-    work = 0
-    with _note_errors(missing):
-        check_packages(row)
-    with _note_errors(missing):
-        if request.quick is None:
-            settings["weights"] = weights_for(row, whole.backbone, request.data)
-    for name in needed_benchmarks(row.uses, dataset):
-        with _note_errors(missing):
-            benchmark_source(name, request.data)
-    if not missing:
-        with _note_errors(missing):
-            settings |= image_sources(row.uses, dataset, request.data, request.out, row.share)
-            counts = count_images(settings) if request.quick is None else request.quick.counts(row.uses, row.share)
-            work = whole.epochs * sum(counts.values()) + whole.supervised_epochs * counts.get("labeled", 0)
-    folder = run_folder(request.out, row.name, dataset, seed)
-    return Job(row, dataset, seed, folder, {**settings, "seed": seed}, whole.backbone, work, tuple(missing))
-
-
-def incomplete_data(jobs: Sequence[Job], data: Path) -> list[str]:
-    """A sentence for each of the paper's data sets that was used and does not have the official counts."""
-    used = sorted({name for job in jobs if not job.missing for name in needed_benchmarks(job.row.uses, job.dataset)})
-    return [
-        f"{benchmark_of(name).title} is not complete, so its numbers cannot be compared: selftaught data check {name}"
-        for name in used
-        if _differs(name, data)
-    ]
-
-
-@cache
-def _differs(name: str, data: Path) -> bool:
-    root = find_benchmark(name, data)
-    return root is not None and any(check.differs for check in check_benchmark(name, root)[1])
-
-
-@contextmanager
-def _note_errors(missing: list[str]) -> Iterator[None]:
-    try:
-        yield
-    except SelftaughtError as error:
-        missing.append(str(error))
-
 
 VIEWS_ON_GPU, VIEWS_ON_CPU = 120, 8
 """Views in a timed step: on a CPU, each of a few costs about as much as in a full batch."""
@@ -129,7 +35,7 @@ class Estimator:
     def _pace(self, backbone: str) -> float:
         """Seconds that an image costs per epoch."""
         alike = [job for job in self.jobs if job.backbone == backbone and job.work]
-        done = [job for job in alike if status(job.folder) == "finished" and run_seconds(job.folder)]
+        done = [job for job in alike if job.state.status == "finished" and run_seconds(job.folder)]
         if done:
             return sum(run_seconds(job.folder) for job in done) / sum(job.work for job in done)
         if backbone not in self._timed:
@@ -152,3 +58,39 @@ def seconds_per_image(backbone: str, device: torch.device) -> float:
     pace = measure_pace(encoder, device, VIEWS_ON_GPU if device.type == "cuda" else VIEWS_ON_CPU, half)
     # Student and teacher see two views, the search for neighbors one; and a test image is seen.
     return 2 * pace.learn + 4 * pace.look
+
+
+def print_plan(table: Table, jobs: Sequence[Job], estimator: Estimator, data: Path) -> None:
+    """Print what will be done, job by job."""
+    seconds = {job.folder: estimator.seconds(job) for job in jobs if job.open}
+    print(f"{table.title}\n{table.note}".rstrip())
+    states = Counter(job.state.status for job in jobs)
+    needs = list(dict.fromkeys(n for job in jobs if job.state.status == "cannot be run" for n in job.missing))
+    for job in jobs:
+        print(f"  {job.title}: {_describe(job, seconds.get(job.folder, 0.0), needs)}")
+    for label, why in {row.label: row.why for row in table.rows if row.why}.items():
+        print(f"  {label}: not run, as {why}")
+    words = [
+        f"{len(seconds)} to run in about {duration(sum(seconds.values()))}",
+        f"{states['finished']} finished",
+        f"{states['cannot be run']} cannot be run",
+    ]
+    print(f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}: {', '.join(words)}")
+    for number, need in enumerate(needs, start=1):
+        print(f"  [{number}] {need}")
+    for sentence in incomplete_data(jobs, data):
+        print(f"  {sentence}")
+
+
+def _describe(job: Job, seconds: float, needs: Sequence[str]) -> str:
+    """The state of a job in words."""
+    state, about = job.state, f"about {duration(seconds)}"
+    match state.status:
+        case "finished":
+            return "finished"
+        case "cannot be run":
+            return f"cannot be run, see {' '.join(f'[{needs.index(need) + 1}]' for need in job.missing)}"
+        case "failed":
+            again = f"delete {printable(job.folder)}* to try again" if state.final else f"to run again, {about}"
+            return f"failed before ({state.error}); {again}"
+    return f"{'to go on with' if state.status == 'begun' else 'to run'}, {about}"

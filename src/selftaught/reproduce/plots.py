@@ -12,7 +12,6 @@ from selftaught.reproduce.table import Table
 from selftaught.reproduce.tables import KINDS, PERCENT, SHARES
 from selftaught.reproduce.text import DATASETS
 
-_TITLE: dict[str, Any] = {"loc": "left", "fontsize": 10, "fontweight": "bold", "color": INK, "pad": 9}
 _LINE: dict[str, Any] = {"linewidth": 1.8, "marker": "o", "markersize": 4}
 _LABEL: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8, "annotation_clip": False}
 
@@ -37,11 +36,10 @@ def write_sensitivity(table: Table, cells: Cells, out: Path) -> None:
             if points:
                 axes.plot(*zip(*points, strict=True), color=color, zorder=3, **_LINE)
                 axes.annotate(DATASETS[dataset], points[-1], (6, 0), color=color, **_LABEL)
-        axes.set_title(f"Recall@1 against {symbol}", **_TITLE)
         axes.set_xlim(0, max(values) * 1.03)
         axes.set_xticks(values, [f"{value:g}" for value in values])
         axes.set_xlabel(symbol, fontsize=8, color=FAINT)
-        style_axes(axes, percent=True)
+        style_axes(axes, f"Recall@1 against {symbol}", percent=True)
     Drawing(figure, ["data", "parameter", "value", "recall@1"], numbers).write(out, "sensitivity")
 
 
@@ -60,10 +58,9 @@ def write_shares(cells: Cells, dataset: str, out: Path) -> None:
             axes.plot(xs, ys, color=color, label=label, **_LINE)
             low, high = ([y + sign * d for y, d in zip(ys, spread, strict=True)] for sign in (-1, 1))
             axes.fill_between(xs, low, high, color=color, alpha=0.15, linewidth=0)
-    axes.set_title(SHARES.title, **_TITLE)
     axes.set_xticks((0, *PERCENT, 100))
     axes.xaxis.set_major_formatter("{x:g}%")
-    style_axes(axes, percent=True)
+    style_axes(axes, SHARES.title, percent=True)
     if axes.lines:
         axes.legend(frameon=False, fontsize=8, labelcolor=INK, loc="lower right")
     write_atomically(out / "shares.png", lambda file: figure.savefig(file, format="png"))

@@ -74,7 +74,7 @@ def quick_table(table: Table) -> Table:
     rows: dict[str, Row] = {}
     for row in table.rows:
         if row.settings is not None:
-            rows.setdefault(_alike(row), replace(row, arch="", paper={}))
+            rows.setdefault(alike(row), replace(row, arch="", paper={}))
     labels = Counter(row.label for row in rows.values())
     for key, row in rows.items():
         if labels[row.label] > 1 and row.settings is not None:  # they differ in the size of the embedding
@@ -86,21 +86,7 @@ def quick_table(table: Table) -> Table:
     return Table(table.name, f"{table.title} (quick)", {EMBEDDED: scores}, tuple(rows.values()), note)
 
 
-def quick_name(table: Table, name: str) -> str:
-    """The row of a table that stands for a row of this name in the quick table.
-
-    Example:
-        >>> from selftaught.reproduce.paper import TABLE1
-        >>> quick_name(TABLE1, "stml-bn512")
-        'stml-g512'
-    """
-    rows = {row.name: row for row in table.rows}
-    if name not in rows or rows[name].settings is None:
-        return name
-    return next(row.name for row in table.rows if row.settings is not None and _alike(row) == _alike(rows[name]))
-
-
-def _alike(row: Row) -> str:
+def alike(row: Row) -> str:
     """A key of what a row does on the embedded data; rows with the same key are one."""
     assert row.settings is not None
     return repr((Quick().settings(row.settings), row.uses, row.share))

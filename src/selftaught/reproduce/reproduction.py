@@ -1,22 +1,26 @@
-"""The reproduction of a table: the plan, the runs, the results."""
+"""The reproduction of a table: the plan, the runs, the results. Finished runs stay, unfinished ones are resumed."""
 
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from selftaught.console import Reporter, duration
 from selftaught.devices import choose_device
-from selftaught.errors import SelftaughtError, UsageError, printable
+from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError, printable
 from selftaught.files import lock_output, plain_path
 from selftaught.reproduce.cells import collect
-from selftaught.reproduce.folders import failure, status
-from selftaught.reproduce.plan import Estimator, Job, incomplete_data, make_jobs
-from selftaught.reproduce.quick import Quick, quick_name, quick_table
-from selftaught.reproduce.request import Request, check_begun
-from selftaught.reproduce.results import JSON, MARKDOWN
-from selftaught.reproduce.runner import run_jobs
-from selftaught.reproduce.table import Table
+from selftaught.reproduce.folders import drop_checkpoints, forget_failure, note_failure, read_state, run_seconds
+from selftaught.reproduce.inputs import PHOTOS
+from selftaught.reproduce.jobs import Job, make_jobs
+from selftaught.reproduce.plan import Estimator, print_plan
+from selftaught.reproduce.quick import Quick, alike, quick_table
+from selftaught.reproduce.request import Request, begin, check_begun
+from selftaught.reproduce.results import JSON, MARKDOWN, write_results
 from selftaught.reproduce.tables import find_rows, find_table
 from selftaught.reproduce.text import DATASETS, plain
+from selftaught.training import train
 
 
 def reproduce_table(
@@ -32,26 +36,25 @@ def reproduce_table(
     plan: bool,
 ) -> None:
     """Print the plan of a table, and unless only that is wanted, run it and print its results."""
-    whole = find_table(name)
-    table = quick_table(whole) if quick else whole
+    table = find_table(name)
     named = [word for words in rows for word in words.split(",") if word]
-    if quick:
-        named = [quick_name(whole, word) for word in named]
     if rows and not named:
         raise UsageError("--rows names no row: leave it out for all of them")
+    chosen = find_rows(table, named)
+    if quick:
+        kinds, table = set(map(alike, chosen)), quick_table(table)
+        chosen = tuple(row for row in table.rows if alike(row) in kinds)
     place = out or Path("reproduced", f"{name}-quick" if quick else name)
     choose_device(device)
-    request = Request(
-        table, find_rows(table, named), data, place, seeds, epochs, backbone, device, Quick() if quick else None
-    )
+    request = Request(table, chosen, data, place, seeds, epochs, backbone, device, Quick() if quick else None)
     check_begun(request)
     jobs = make_jobs(request)
     reporter = Reporter()
     estimator = Estimator(jobs, device, reporter.say)
-    waiting = print_plan(table, jobs, estimator, data)
+    print_plan(table, jobs, estimator, data)
     if plan:
         return
-    if not waiting and all(job.missing for job in jobs):
+    if all(job.state.status == "cannot be run" for job in jobs):
         raise SelftaughtError("nothing can be run: the plan says what is missing")
     plain_path(place).parent.mkdir(parents=True, exist_ok=True)
     with lock_output(place):
@@ -64,37 +67,65 @@ def reproduce_table(
         raise SelftaughtError(f"{failed} of {len(jobs)} jobs failed: {printable(place / MARKDOWN)} says why")
 
 
-def print_plan(table: Table, jobs: Sequence[Job], estimator: Estimator, data: Path) -> int:
-    """Print what will be done, job by job; returns the number of jobs that are left to run."""
-    waiting = [job for job in jobs if job.open]
-    seconds = {job.folder: estimator.seconds(job) for job in waiting}
-    print(f"{table.title}\n{table.note}".rstrip())
-    needs = list(dict.fromkeys(need for job in jobs for need in job.missing))
-    for job in jobs:
-        print(f"  {job.title}: {_state(job, seconds.get(job.folder, 0.0), needs)}")
-    for label, why in {row.label: row.why for row in table.rows if row.why}.items():
-        print(f"  {label}: not run, as {why}")
-    words = [
-        f"{len(waiting)} to run in about {duration(sum(seconds.values()))}",
-        f"{sum(status(job.folder) == 'finished' for job in jobs)} finished",
-        f"{sum(bool(job.missing) for job in jobs)} cannot be run",
-    ]
-    print(f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}: {', '.join(words)}")
-    for number, need in enumerate(needs, start=1):
-        print(f"  [{number}] {need}")
-    for sentence in incomplete_data(jobs, data):
-        print(f"  {sentence}")
-    return len(waiting)
+def run_jobs(request: Request, jobs: Sequence[Job], estimator: Estimator, reporter: Reporter) -> int:
+    """Run every job that is open, and write the results after each.
+
+    A job that fails does not stop the others. A finished one keeps its model and loses its checkpoint.
+
+    Returns:
+        The number of jobs that failed.
+
+    Raises:
+        Interrupted: stopped by the user; the same command goes on.
+    """
+    begin(request)
+    try:
+        if request.quick is not None and any(job.open for job in jobs):
+            with reporter.work("drawing photos", request.quick.products * request.quick.photos) as tell:
+                request.quick.draw(request.out / PHOTOS, tell)
+        for job in jobs:
+            if job.state.status == "finished":  # a kill may have come before this
+                drop_checkpoints(job.folder)
+        failed = write_results(request, jobs)
+        waiting = [job for job in jobs if job.open]
+        for number, job in enumerate(waiting):
+            seconds = [estimator.seconds(other) for other in waiting[number:]]
+            reporter.say(
+                f"[{number + 1}/{len(waiting)}] {job.title}: about {duration(seconds[0])}, "
+                f"with all that follow about {duration(sum(seconds))}"
+            )
+            _attempt(job, request, reporter)
+            failed = write_results(request, jobs)
+    except (Interrupted, KeyboardInterrupt):
+        raise Interrupted(f"stopped; what is done is kept, go on with: {request.command}") from None
+    return failed
 
 
-def _state(job: Job, seconds: float, needs: Sequence[str]) -> str:
-    state = status(job.folder)
-    if state == "finished":
-        return "finished"
-    if job.missing:
-        return f"cannot be run, see {' '.join(f'[{needs.index(need) + 1}]' for need in job.missing)}"
-    if state == "failed":
-        sentence, final = failure(job.folder)
-        again = f"delete {printable(job.folder)}* to try again" if final else f"to run again, about {duration(seconds)}"
-        return f"failed before ({sentence}); {again}"
-    return f"{'to go on with' if state == 'begun' else 'to run'}, about {duration(seconds)}"
+def _attempt(job: Job, request: Request, reporter: Reporter) -> None:
+    forget_failure(job.folder)
+    status = read_state(job.folder).status
+    arguments = (
+        {"resume": job.folder} if status == "begun" else {"out": job.folder, "recipe": "official", **job.arguments}
+    )
+    try:
+        if status != "finished":  # it may have failed only after it was finished
+            train(device=request.device, quiet=request.quick is not None, **arguments)
+        drop_checkpoints(job.folder)
+        reporter.say(f"  finished in {duration(run_seconds(job.folder))}")
+    except Interrupted:
+        raise
+    except Exception as error:  # whatever it is, the other jobs do not need this one
+        sentence = _sentence(error)
+        note_failure(job.folder, sentence, final=isinstance(error, Collapse))
+        reporter.say(f"  failed: {sentence}")
+    finally:
+        gc.collect()  # the next run needs the memory that a failed run still holds
+        torch.cuda.empty_cache()
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, SelftaughtError):
+        return str(error)
+    if isinstance(error, torch.OutOfMemoryError):
+        return "out of GPU memory"
+    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -16,9 +16,9 @@ from selftaught.errors import SelftaughtError
 from selftaught.files import write_atomically
 from selftaught.learners import make_settings
 from selftaught.reproduce.cells import Cell, collect
-from selftaught.reproduce.folders import failure, read_scores, status
+from selftaught.reproduce.folders import read_scores
+from selftaught.reproduce.jobs import Job, incomplete_data
 from selftaught.reproduce.paper import SENSITIVITY
-from selftaught.reproduce.plan import Job, incomplete_data
 from selftaught.reproduce.plots import write_sensitivity, write_shares
 from selftaught.reproduce.request import Request
 from selftaught.reproduce.tables import SHARES
@@ -27,8 +27,12 @@ from selftaught.reproduce.text import markdown
 JSON, MARKDOWN = "results.json", "results.md"
 
 
-def write_results(request: Request, jobs: Sequence[Job]) -> None:
-    """Write results.json and results.md into the output folder, each whole or not at all."""
+def write_results(request: Request, jobs: Sequence[Job]) -> int:
+    """Write results.json and results.md into the output folder, each whole or not at all.
+
+    Returns:
+        The number of jobs that failed.
+    """
     cells = collect(request)
     incomplete = incomplete_data(jobs, request.data)
     facts = {
@@ -62,6 +66,7 @@ def write_results(request: Request, jobs: Sequence[Job]) -> None:
         write_sensitivity(request.table, cells, request.out)
     if request.table.name == SHARES.name:
         write_shares(cells, next(iter(request.table.columns)), request.out)
+    return sum(note["status"] == "failed" for note in notes)
 
 
 def _plain(scores: Mapping[str, Mapping[str, Cell]]) -> dict[str, Any]:
@@ -82,17 +87,16 @@ def _plain(scores: Mapping[str, Mapping[str, Cell]]) -> dict[str, Any]:
 
 def job_note(job: Job) -> dict[str, Any]:
     """The state of a job, in words and numbers."""
-    note: dict[str, Any] = {"row": job.row.name, "data": job.dataset, "seed": job.seed, "status": status(job.folder)}
-    if note["status"] == "finished":
+    state = job.state
+    note: dict[str, Any] = {"row": job.row.name, "data": job.dataset, "seed": job.seed, "status": state.status}
+    if state.status == "finished":
         try:
             run = read_scores(job.folder)
             note |= {"epochs": run.epochs, "seconds": round(run.seconds, 1)}
         except SelftaughtError as error:
             note |= {"status": "failed", "error": str(error)}
-    elif note["status"] == "failed":
-        note["error"] = failure(job.folder)[0]
-    elif job.missing:
-        note |= {"status": "cannot be run", "error": "; ".join(job.missing)}
+    elif state.status in ("failed", "cannot be run"):
+        note["error"] = state.error
     return note
 
 

@@ -19,7 +19,7 @@ from selftaught.report import (
     EARLY,
     GALLERY_STYLE,
     LATE,
-    Find,
+    Photo,
     PhotoGroup,
     Section,
     comparison,
@@ -133,10 +133,10 @@ def _neighbors(looks: Looks) -> Section:
     for place, query in enumerate(queries.tolist()):
         known = set(found[BEFORE][place]) if BEFORE in found else None
         rows = {
-            name.capitalize(): [_find(looks, i, query, known if name == AFTER else None) for i in rows[place]]
+            name.capitalize(): [_mark(looks, i, query, known if name == AFTER else None) for i in rows[place]]
             for name, rows in found.items()
         }
-        blocks.append(comparison(_find(looks, query), rows))
+        blocks.append(comparison(photo_of(looks.images, query), rows))
     text = f"{len(queries)} photos taken at random, not chosen, and the nearest to each among {_which(looks)}. "
     if looks.labels is not None:
         text += "✓ is a photo of the same class, ✗ one of another."
@@ -146,13 +146,14 @@ def _neighbors(looks: Looks) -> Section:
     return Section(heading, text, html="\n".join(blocks))
 
 
-def _find(looks: Looks, index: int, query: int | None = None, known: set[int] | None = None) -> Find:
+def _mark(looks: Looks, index: int, query: int, known: set[int] | None) -> Photo:
+    """A neighbor of a query, marked as right or wrong by its label, or else as new if it was not known before."""
     mark = ""
-    if looks.labels is not None and query is not None:
+    if looks.labels is not None:
         mark = "right" if looks.labels[index] == looks.labels[query] else "wrong"
     elif known is not None and index not in known:
         mark = "new"
-    return Find(looks.images.path(index), printable(looks.images.files[index]), mark)
+    return photo_of(looks.images, index, mark)
 
 
 def _map(looks: Looks, reporter: Reporter) -> Section:

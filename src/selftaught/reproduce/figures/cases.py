@@ -9,7 +9,7 @@ from torch import Tensor
 from selftaught.errors import counted
 from selftaught.report import INK, Frame, Tile, above, contact_sheet, font, text_line
 from selftaught.reproduce.figures.drawing import Drawing
-from selftaught.reproduce.figures.gallery import Gallery, evenly
+from selftaught.reproduce.figures.labeled_images import LabeledImages, evenly
 from selftaught.reproduce.figures.observe import EpochResult
 from selftaught.reproduce.figures.relations import NAMES, Relations, pairs
 
@@ -33,12 +33,11 @@ def find_cases(relations: Relations) -> dict[str, Tensor]:
     between the two belongs to no case. If the two quantiles are equal, because many pairs are, nothing is high.
     """
     first, second = pairs(relations)
+    *separate, w = relations.w[:, first, second].double()
     sides = []
-    for name in ("pairwise", "contextual"):
-        values = getattr(relations, name)[first, second].double()
-        low, high = torch.quantile(values, torch.tensor([LOW, HIGH], dtype=torch.float64)).tolist()
+    for values in separate:
+        low, high = torch.quantile(values, torch.tensor([LOW, HIGH], dtype=torch.float64))
         sides.append({True: (values >= high) & (values > low), False: values <= low})
-    w = relations.contextualized[first, second]
     found = {}
     for case, (_, pairwise, contextual) in CASES.items():
         members = (sides[0][pairwise] & sides[1][contextual]).nonzero()[:, 0]
@@ -46,7 +45,7 @@ def find_cases(relations: Relations) -> dict[str, Tensor]:
     return found
 
 
-def draw_cases(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
+def draw_cases(labeled: LabeledImages, seen: Sequence[EpochResult]) -> Drawing:
     """Pairs of images from one batch after the last epoch, one above the other, evenly spaced by w within each case.
 
     Up to half of them are of one class, and come first: evenly drawn from all pairs, there would hardly be any.
@@ -57,20 +56,20 @@ def draw_cases(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
     first, second = pairs(relations)
     sheets: list[Image.Image] = []
     rows: list[list[object]] = []
-    files, labels = gallery.images.files, gallery.labels
+    files, labels = labeled.images.files, labeled.labels
     for case, members in find_cases(relations).items():
-        same = gallery.classes[relations.ids[first[members]]] == gallery.classes[relations.ids[second[members]]]
+        same = labeled.classes[relations.ids[first[members]]] == labeled.classes[relations.ids[second[members]]]
         alike, others = members[same], members[~same]
         alike = alike[evenly(max(SHOWN // 2, SHOWN - len(others)), len(alike))]
         others = others[evenly(SHOWN - len(alike), len(others))]
         upper, lower = [], []
         for row, column in zip(*(side[torch.cat([alike, others])].tolist() for side in (first, second)), strict=True):
             one, other = int(relations.ids[row]), int(relations.ids[column])
-            w = [float(getattr(relations, name)[row, column]) for name in NAMES]
+            w = relations.w[:, row, column].tolist()
             right = labels[one] == labels[other]
             frame: Frame = "right" if right else "wrong"
-            upper.append(Tile(gallery.paths[one], f"wᴾ {w[0]:.2f}  wᶜ {w[1]:.2f}", frame))
-            lower.append(Tile(gallery.paths[other], f"w {w[2]:.2f}", frame))
+            upper.append(Tile(labeled.paths[one], f"wᴾ {w[0]:.2f}  wᶜ {w[1]:.2f}", frame))
+            lower.append(Tile(labeled.paths[other], f"w {w[2]:.2f}", frame))
             rows.append([case, files[one], labels[one], files[other], labels[other], *w, int(right)])
         count = f"{counted(len(same), 'pair')}, {float(same.double().mean()):.0%} of one class"
         heading = f"({case}) {CASES[case][0].capitalize()}: {count if upper else 'no such pair'}"

@@ -15,7 +15,7 @@ from selftaught.encoding import FEW_IMAGES, views_in_training
 from selftaught.errors import SelftaughtError, UsageError, counted, printable
 from selftaught.reproduce.figures.cases import draw_cases
 from selftaught.reproduce.figures.drawing import Drawing
-from selftaught.reproduce.figures.gallery import Gallery
+from selftaught.reproduce.figures.labeled_images import LabeledImages
 from selftaught.reproduce.figures.observe import EpochResult, Observer, cost
 from selftaught.reproduce.figures.retrievals import draw_most_similar, draw_retrievals, milestones
 from selftaught.reproduce.figures.similarities import draw_auroc, draw_scatter
@@ -30,7 +30,7 @@ class Figure:
     """A figure by the name of its files, and what it needs."""
 
     name: str
-    draw: Callable[[Gallery, Sequence[EpochResult]], Drawing]
+    draw: Callable[[LabeledImages, Sequence[EpochResult]], Drawing]
     teacher: bool = False
     course: bool = False
     """Needs networks of at least two epochs."""
@@ -73,8 +73,8 @@ def draw_figures(
     epochs = kept(run)
     if not epochs:
         raise SelftaughtError(f"{printable(run)} has kept no networks to draw figures from: {HOW}")
-    Gallery(images).check()
-    gallery = _readable(images, allow_skipped, reporter)
+    LabeledImages(images).check()
+    labeled = _readable(images, allow_skipped, reporter)
     last = load_snapshot(run, epochs[-1], device)
     wanted, left_out = _possible(epochs, last)
     try:
@@ -84,13 +84,13 @@ def draw_figures(
             f"{printable(out)} cannot be the folder of figures ({error.strerror}): give another --out"
         ) from None
     shown_epochs, teacher = milestones(epochs), last.teacher is not None
-    steps = {e: cost(len(gallery), last.settings, vectors=e in shown_epochs, teacher=teacher) for e in epochs}
-    reader = FileReader(views_in_training(last.preprocessing, last.settings), _workers(len(gallery)))
+    steps = {e: cost(len(labeled), last.settings, vectors=e in shown_epochs, teacher=teacher) for e in epochs}
+    reader = FileReader(views_in_training(last.preprocessing, last.settings), _workers(len(labeled)))
     with (
         closing(reader),
         reporter.work("embedding images with the networks of each epoch", sum(steps.values())) as tell,
     ):
-        observer = Observer(gallery, reader, device, seed, tell)
+        observer = Observer(labeled, reader, device, seed, tell)
         seen = [
             observer.observe(load_snapshot(run, epoch, device), epoch, vectors=epoch in shown_epochs)
             for epoch in epochs
@@ -99,7 +99,7 @@ def draw_figures(
     written = []
     with reporter.work("drawing figures", len(wanted)) as tell:
         for figure in wanted:
-            written += figure.draw(gallery, seen).write(out, figure.name)
+            written += figure.draw(labeled, seen).write(out, figure.name)
             tell(1)
     return written, left_out
 
@@ -120,7 +120,7 @@ def _possible(epochs: Sequence[int], last: Snapshot) -> tuple[list[Figure], list
     return wanted, left_out
 
 
-def _readable(images: ImageFolder, allow_skipped: bool, reporter: Reporter) -> Gallery:
+def _readable(images: ImageFolder, allow_skipped: bool, reporter: Reporter) -> LabeledImages:
     with reporter.work("checking images", len(images)) as tell:
         skipped = find_unreadable(images, _workers(len(images)), tell)
     if skipped:
@@ -128,9 +128,9 @@ def _readable(images: ImageFolder, allow_skipped: bool, reporter: Reporter) -> G
         reporter.say(
             f"left out {counted(len(skipped), 'image')} that cannot be read, such as {printable(skipped[0].path)}"
         )
-    gallery = Gallery(images.without(skipped))
-    gallery.check()
-    return gallery
+    labeled = LabeledImages(images.without(skipped))
+    labeled.check()
+    return labeled
 
 
 def _workers(images: int) -> int:

@@ -12,7 +12,7 @@ from selftaught.learners import VIEWS, STMLSettings
 from selftaught.method import neighbor_batches
 from selftaught.networks import EmbeddingNetwork
 from selftaught.recipes import Settings
-from selftaught.reproduce.figures.gallery import Gallery
+from selftaught.reproduce.figures.labeled_images import LabeledImages
 from selftaught.reproduce.figures.relations import NAMES, Relations, aurocs, between_images, relate
 from selftaught.training import Snapshot
 
@@ -46,14 +46,15 @@ class EpochResult:
         return "Before training" if self.epoch == 0 else f"After epoch {self.epoch}"
 
 
+@dataclass(frozen=True)
 class Observer:
-    """Embeds the gallery's images with networks."""
+    """Embeds the labeled images with networks."""
 
-    def __init__(
-        self, gallery: Gallery, reader: FileReader, device: torch.device, seed: int, advance: Callable[[int], None]
-    ) -> None:
-        self.gallery, self.reader, self.device = gallery, reader, device
-        self.seed, self.advance = seed, advance
+    labeled: LabeledImages
+    reader: FileReader
+    device: torch.device
+    seed: int
+    advance: Callable[[int], None]
 
     def observe(self, snapshot: Snapshot, epoch: int, *, vectors: bool) -> EpochResult:
         f = self._all(snapshot.student, "f", "center").cpu() if vectors else None
@@ -65,7 +66,7 @@ class Observer:
 
     def _batches(self, embeddings: Tensor, settings: Settings) -> Tensor:
         """BATCHES×batch_size image indices; the same queries at every epoch, each with its neighbors at that time."""
-        size = fitting_batch(len(self.gallery), settings)
+        size = fitting_batch(len(self.labeled), settings)
         generator = torch.Generator().manual_seed(self.seed)
         drawn = neighbor_batches(embeddings, size, settings.per_query, generator)
         while len(drawn) < BATCHES:
@@ -74,18 +75,18 @@ class Observer:
 
     def _relate_batches(self, teacher: EmbeddingNetwork, batches: Tensor, settings: STMLSettings) -> BatchSimilarities:
         requests = [
-            ViewRequest(self.gallery.images.path(index), "random", view_seed(self.seed, step, position))
+            ViewRequest(self.labeled.images.path(index), "random", view_seed(self.seed, step, position))
             for step, batch in enumerate(batches.tolist())
             for position, index in enumerate(batch)
         ]
         rows = self._embed(teacher, requests)["g"].cpu().split(VIEWS * batches.shape[1])
         related = [relate(g, batch.repeat_interleave(VIEWS), settings) for g, batch in zip(rows, batches, strict=True)]
-        each = [aurocs(relations, self.gallery.classes) for relations in related]
+        each = [aurocs(relations, self.labeled.classes) for relations in related]
         means = {name: float(torch.tensor([row[name] for row in each]).nanmean()) for name in NAMES}
         return BatchSimilarities(means, batches[0, :: settings.per_query].tolist(), between_images(related[0]))
 
     def _all(self, network: EmbeddingNetwork, head: str, view: View) -> Tensor:
-        return self._embed(network, [ViewRequest(str(path), view) for path in self.gallery.paths])[head]
+        return self._embed(network, [ViewRequest(str(path), view) for path in self.labeled.paths])[head]
 
     def _embed(self, network: EmbeddingNetwork, requests: list[ViewRequest]) -> dict[str, Tensor]:
         network.eval()

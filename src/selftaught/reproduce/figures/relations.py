@@ -16,13 +16,12 @@ NAMES = ("pairwise", "contextual", "contextualized")
 
 @dataclass(frozen=True)
 class Relations:
-    """The similarities of n rows, each n×n."""
+    """The similarities of n rows."""
 
     ids: Tensor
     """n, the image that each row shows."""
-    pairwise: Tensor
-    contextual: Tensor
-    contextualized: Tensor
+    w: Tensor
+    """3×n×n, in the order of NAMES."""
 
 
 def relate(teacher: Tensor, ids: Tensor, settings: STMLSettings) -> Relations:
@@ -30,17 +29,16 @@ def relate(teacher: Tensor, ids: Tensor, settings: STMLSettings) -> Relations:
     pairwise = pairwise_similarity(teacher, settings.sigma)
     k = VIEWS * settings.per_query
     contextual = contextual_from_pairwise(pairwise, k, ids if settings.group_views else None)
-    return Relations(ids, pairwise, contextual, (pairwise + contextual) / 2)
+    return Relations(ids, torch.stack([pairwise, contextual, (pairwise + contextual) / 2]))
 
 
 def between_images(relations: Relations) -> Relations:
     """One row per image instead of one per view: the mean over all views of two images."""
     ids, rows = relations.ids.unique(return_inverse=True)
-    share = torch.zeros(len(ids), len(rows), dtype=relations.pairwise.dtype, device=rows.device)
+    share = torch.zeros(len(ids), len(rows), dtype=relations.w.dtype, device=rows.device)
     share[rows, torch.arange(len(rows), device=rows.device)] = 1
     share /= share.sum(1, keepdim=True)
-    means = {name: share @ getattr(relations, name) @ share.T for name in NAMES}
-    return Relations(ids, **means)
+    return Relations(ids, share @ relations.w @ share.T)
 
 
 def pairs(relations: Relations) -> tuple[Tensor, Tensor]:
@@ -74,4 +72,4 @@ def aurocs(relations: Relations, classes: Tensor) -> dict[str, float]:
     first, second = pairs(relations)
     of_rows = classes[relations.ids]
     same = of_rows[first] == of_rows[second]
-    return {name: auroc(getattr(relations, name)[first, second], same) for name in NAMES}
+    return {name: auroc(w, same) for name, w in zip(NAMES, relations.w[:, first, second], strict=True)}

@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 
-import torch
-from matplotlib.figure import Figure
-
-from selftaught.report import FAINT, FRAME_COLORS, INK, draw_lines
+from selftaught.report import FAINT, FRAME_COLORS, INK, draw_lines, new_figure, style_axes
 from selftaught.reproduce.figures.drawing import Drawing
-from selftaught.reproduce.figures.gallery import Gallery
+from selftaught.reproduce.figures.labeled_images import LabeledImages
 from selftaught.reproduce.figures.observe import BATCHES, EpochResult
 from selftaught.reproduce.figures.relations import NAMES, pairs
 
 
-def draw_auroc(_: Gallery, seen: Sequence[EpochResult]) -> Drawing:
+def draw_auroc(_: LabeledImages, seen: Sequence[EpochResult]) -> Drawing:
     """Fig. 3: AUROC of class equivalence, over pairs of rows that show different images, as a mean over batches."""
     rows = [{"epoch": float(o.epoch), **o.similarities.auroc} for o in seen if o.similarities is not None]
     title = f"AUROC of class equivalence – mean of {BATCHES} batches"
@@ -20,7 +17,7 @@ def draw_auroc(_: Gallery, seen: Sequence[EpochResult]) -> Drawing:
     return Drawing(picture, ["epoch", *NAMES], ([int(row["epoch"]), *(row[name] for name in NAMES)] for row in rows))
 
 
-def draw_scatter(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
+def draw_scatter(labeled: LabeledImages, seen: Sequence[EpochResult]) -> Drawing:
     """w^P against w^C for the pairs of different images in one batch of the last epoch, colored by class equivalence.
 
     Lines of equal w = (w^P + w^C) / 2 run from upper left to lower right.
@@ -29,15 +26,15 @@ def draw_scatter(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
     assert last.similarities is not None
     relations = last.similarities.relations
     first, second = pairs(relations)
-    values = torch.stack([getattr(relations, name)[first, second] for name in NAMES], 1)
+    values = relations.w[:, first, second]
     one, other = relations.ids[first], relations.ids[second]
-    same = gallery.classes[one] == gallery.classes[other]
-    figure = Figure(figsize=(6, 5.2), dpi=150, layout="constrained", facecolor="white")
+    same = labeled.classes[one] == labeled.classes[other]
+    figure = new_figure(6, 5.2)
     axes = figure.add_subplot()
     kinds = ((~same, "two classes", FRAME_COLORS["wrong"], 5), (same, "one class", FRAME_COLORS["right"], 9))
     for kind, name, color, size in kinds:
         label = f"{int(kind.sum()):,} pairs of {name}"
-        x, y = values[kind, :2].T.numpy()
+        x, y, _ = values[:, kind].numpy()
         axes.scatter(x, y, size, color, alpha=0.55, linewidths=0, label=label, zorder=2)
     axes.set_ylim(-0.03, 1.03)
     left, right = axes.get_xlim()
@@ -46,15 +43,12 @@ def draw_scatter(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
         axes.plot([left, right], [2 * level - left, 2 * level - right], color="#d0d7de", linewidth=0.8, zorder=1)
         if 0 < 2 * level - right < 1:
             axes.text(right, 2 * level - right, f" w = {level:g}", fontsize=8, color=FAINT, va="center")
-    title = f"{last.title}, one batch: every pair of images"
-    axes.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK)
     axes.set_xlabel("pairwise similarity", fontsize=9, color=INK)
     axes.set_ylabel("contextual similarity", fontsize=9, color=INK)
-    axes.tick_params(labelsize=8, color=FAINT, labelcolor=INK)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(FAINT)
+    style_axes(axes, f"{last.title}, one batch: every pair of images")
+    axes.grid(visible=False)  # the lines of equal w are enough
     axes.legend(loc="upper left", fontsize=8, frameon=False, labelcolor=INK)
-    files = gallery.images.files
-    indices = zip(one.tolist(), other.tolist(), values.tolist(), same.tolist(), strict=True)
+    files = labeled.images.files
+    indices = zip(one.tolist(), other.tolist(), values.T.tolist(), same.tolist(), strict=True)
     rows = ([files[i], files[j], *w, int(equal)] for i, j, w, equal in indices)
     return Drawing(figure, ["path", "other_path", *NAMES, "same_class"], rows)

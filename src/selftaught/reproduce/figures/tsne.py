@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from selftaught.report import INK, LINE_COLORS, above, beside, draw_image_map, fit_image, font, text_line
 from selftaught.reproduce.figures.drawing import Drawing
-from selftaught.reproduce.figures.gallery import Gallery, evenly
+from selftaught.reproduce.figures.labeled_images import LabeledImages, evenly
 from selftaught.reproduce.figures.observe import EpochResult
 
 LIMIT = 1500
@@ -22,13 +22,13 @@ MARKED = 5
 PERPLEXITY = 30.0
 
 
-def draw_tsne(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
+def draw_tsne(labeled: LabeledImages, seen: Sequence[EpochResult]) -> Drawing:
     """Draw two maps side by side; a few classes, evenly spaced, are framed in their color."""
-    picked = gallery.sample(LIMIT, FEWEST_CLASSES)
-    labels = [gallery.labels[i] for i in picked]
+    picked = labeled.sample(LIMIT, FEWEST_CLASSES)
+    labels = [labeled.labels[i] for i in picked]
     names = sorted(set(labels))
     marked = {names[i]: color for i, color in zip(evenly(MARKED, len(names)), LINE_COLORS, strict=False)}
-    thumbnails = [fit_image(gallery.paths[i], CELL) for i in picked]
+    thumbnails = [fit_image(labeled.paths[i], CELL) for i in picked]
     colors = [marked.get(label) for label in labels]
     cells = max(12, round(1.4 * len(picked) ** 0.5))
     maps, points = [], []
@@ -41,7 +41,7 @@ def draw_tsne(gallery: Gallery, seen: Sequence[EpochResult]) -> Drawing:
     whole = beside(maps, gap=2 * CELL)
     picture = ImageOps.expand(above([whole, _legend(marked, whole.width)]), CELL, "white")
     numbers = zip(picked, labels, *(p.tolist() for p in points), strict=True)
-    rows = ([gallery.images.files[i], label, *before, *after] for i, label, before, after in numbers)
+    rows = ([labeled.images.files[i], label, *before, *after] for i, label, before, after in numbers)
     return Drawing(picture, ["path", "label", "x_before", "y_before", "x_after", "y_after"], rows)
 
 

@@ -25,7 +25,7 @@ def evenly(count: int, of: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Gallery:
+class LabeledImages:
     """Images with labels; nothing here depends on how well a model does on them."""
 
     images: ImageFolder

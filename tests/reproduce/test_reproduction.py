@@ -1,4 +1,5 @@
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,11 @@ from fake_train import FakeTrain, write_run
 from conftest import draw_photos
 from selftaught.console import Reporter
 from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError
-from selftaught.reproduce import runner
-from selftaught.reproduce.folders import status
-from selftaught.reproduce.plan import Estimator, Job, make_jobs
+from selftaught.reproduce import reproduce_table, reproduction
+from selftaught.reproduce.jobs import Job, make_jobs
+from selftaught.reproduce.plan import Estimator
+from selftaught.reproduce.reproduction import run_jobs
 from selftaught.reproduce.request import Request, begin, check_begun
-from selftaught.reproduce.runner import run_jobs
 from selftaught.reproduce.tables import METHODS, find_rows
 
 
@@ -31,7 +32,7 @@ def request_for(data: Path, *rows: str, **options: Any) -> Request:
 
 
 def go(request: Request, monkeypatch: pytest.MonkeyPatch, fake: FakeTrain) -> tuple[int, list[Job]]:
-    monkeypatch.setattr(runner, "train", fake)
+    monkeypatch.setattr(reproduction, "train", fake)
     jobs = make_jobs(request)
     reporter = Reporter(quiet=True)
     return run_jobs(request, jobs, Estimator(jobs, "cpu", reporter.say), reporter), jobs
@@ -49,7 +50,7 @@ def test_jobs_run_one_after_the_other_and_keep_no_checkpoint(data: Path, monkeyp
     assert [call["out"] for call in fake.calls] == [job.folder for job in jobs]
     assert [call["seed"] for call in fake.calls] == [0, 1, 0, 1]
     assert all(call["device"] == "cpu" for call in fake.calls)
-    assert all(status(job.folder) == "finished" for job in jobs)
+    assert all(job.state.status == "finished" for job in jobs)
     assert not list(request.out.rglob("checkpoint.pt"))
     assert all((job.folder / "model.json").exists() for job in jobs)
 
@@ -74,7 +75,7 @@ def test_a_job_that_fails_does_not_stop_the_others(data: Path, monkeypatch: pyte
     fake = FakeTrain({"stml": collapse, "moco": full, "byol": torch.OutOfMemoryError()})
     failed, jobs = go(request, monkeypatch, fake)
     assert failed == 3
-    assert [status(job.folder) for job in jobs] == ["failed", "failed", "failed", "finished"]
+    assert [job.state.status for job in jobs] == ["failed", "failed", "failed", "finished"]
     notes = {note["row"]: note for note in results(request)["jobs"]}
     assert notes["stml"]["error"] == "training collapsed in epoch 1"
     assert notes["byol"]["error"] == "out of GPU memory"
@@ -87,14 +88,14 @@ def test_a_job_that_fails_does_not_stop_the_others(data: Path, monkeypatch: pyte
     resumed = [call.get("resume") for call in fake.calls]
     assert resumed == [jobs[1].folder, jobs[2].folder], "a collapse would come again"
     assert failed == 1
-    assert status(jobs[1].folder) == "finished"
+    assert jobs[1].state.status == "finished"
 
 
 def test_an_error_that_nobody_thought_of_stops_only_its_own_job(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = request_for(data, "stml", "moco")
     failed, jobs = go(request, monkeypatch, FakeTrain({"stml": RuntimeError("no kernel\n  for this device")}))
     assert failed == 1
-    assert [status(job.folder) for job in jobs] == ["failed", "finished"]
+    assert [job.state.status for job in jobs] == ["failed", "finished"]
     assert results(request)["jobs"][0]["error"] == "RuntimeError: no kernel for this device"
     assert jobs[0].open, "it may be gone the next time"
 
@@ -106,13 +107,13 @@ def test_what_failed_only_after_training_is_not_trained_again(data: Path, monkey
         raise OSError("read-only")
 
     with monkeypatch.context() as patch:
-        patch.setattr(runner, "drop_checkpoints", full)
+        patch.setattr(reproduction, "drop_checkpoints", full)
         failed, jobs = go(request, monkeypatch, FakeTrain())
     assert failed == 1
     fake = FakeTrain()
     assert go(request, monkeypatch, fake)[0] == 0
     assert not fake.calls
-    assert status(jobs[0].folder) == "finished"
+    assert jobs[0].state.status == "finished"
 
 
 def test_an_interruption_says_how_to_go_on(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,6 +155,19 @@ def test_a_folder_goes_on_only_with_the_options_it_was_begun_with(data: Path) ->
     (request.out / "begun.json").write_text("[")
     with pytest.raises(SelftaughtError, match="damaged"):
         begin(request)
+
+
+def test_a_finished_table_is_shown_again_though_its_data_are_gone(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = request_for(data, "stml")
+    go(request, monkeypatch, FakeTrain())
+    shutil.rmtree(data)
+    reproduce_table("methods", ["stml"], data, request.out, 1, None, "small", "cpu", quick=False, plan=False)
+    printed = capsys.readouterr().out
+    assert "1 job: 0 to run in about 0 s, 1 finished, 0 cannot be run" in printed
+    assert "58.0 (60.0)" in printed
+    assert "[1]" not in printed, "nothing is needed"
 
 
 def test_a_finished_run_that_lost_epochs_counts_as_failed_instead_of_being_shown(
