@@ -93,6 +93,15 @@ def test_the_date_is_the_cameras_or_else_the_files(app: Any, folder: Path) -> No
     assert second == 1e9
 
 
+def test_dates_before_1970_are_dates_too(app: Any, folder: Path) -> None:
+    taken = Image.Exif()
+    taken.get_ifd(0x8769)[36867] = "1931:02:03 04:05:06"
+    Image.new("RGB", (40, 40)).save(folder / "class 0" / "0.jpg", exif=taken)
+    (folder / "class 0" / "1.jpg").unlink()
+    first, second, *_ = json.loads(get(app, "/api/colors/date/0").body)["values"]
+    assert (first is not None and first < -1e9, second) == (True, None)
+
+
 def test_neighbors_of_a_photo_and_of_an_upload_are_the_nearest(app: Any, exhibit: Exhibit, folder: Path) -> None:
     vectors = exhibit.versions[1].vectors
     order = torch.linalg.vector_norm(vectors - vectors[5], dim=1).argsort(stable=True).tolist()

@@ -63,8 +63,8 @@ class Exhibit:
         """A large JPEG, encoded again: no byte of the file itself is ever sent."""
         return to_jpeg(self._open(number, PHOTO_SIDE), PHOTO_SIDE)
 
-    def date(self, number: int) -> float:
-        """When a photo was taken by its metadata, or else when its file was changed, in seconds; -1 if unknown."""
+    def date(self, number: int) -> float | None:
+        """When a photo was taken by its metadata, or else when its file was changed, in seconds; None if unknown."""
         path = self.paths[number]
         try:
             with Image.open(path) as image:
@@ -72,7 +72,7 @@ class Exhibit:
             return datetime.strptime(taken, "%Y:%m:%d %H:%M:%S").timestamp()
         except Exception:  # broken metadata must not cause an error
             place = path.archive if isinstance(path, Member) else path
-            return os.path.getmtime(place) if os.path.exists(place) else -1.0  # noqa: PTH110, PTH204
+            return os.path.getmtime(place) if os.path.exists(place) else None  # noqa: PTH110, PTH204
 
     def link(self, numbers: Sequence[int], folder: Path, name: str) -> Path:
         """Make ``folder/name`` with a link to each photo; it must be new, and its name a plain word or two."""
