@@ -17,7 +17,7 @@ from selftaught.encoding import Failures
 from selftaught.errors import UsageError, counted, printable
 from selftaught.files import lock_folder, plain_path
 from selftaught.index.collection import Index
-from selftaught.index.scale import write_scale
+from selftaught.index.scale import read_scale, write_scale
 from selftaught.index.table import ImageRow, ImageTable, as_path, is_below, spaced
 from selftaught.index.thumbnails import thumbnail
 
@@ -144,8 +144,8 @@ class _Writer:
 
 
 def _finish(table: ImageTable, change: Change, reporter: Reporter) -> Change:
-    """Tidy a changed index, write its scale of distances, and print the recall of an approximate search."""
-    if change.written or change.removed:
+    """Tidy an index that has changed, write its scale of distances, and print the recall of an approximate search."""
+    if read_scale(table) is None:  # also where a killed process has changed it
         built = table.tidy()
         write_scale(table)
         if table.is_approximate:
