@@ -319,6 +319,16 @@ def test_parts_are_embedded_apart_and_read_as_one(call: Call, run: Path, images:
         assert call("embed", run, images, f"--shard={wrong}", "--out", out)[0] == 2
 
 
+def test_parts_are_not_embedded_beside_a_whole_file_that_would_be_read_instead(
+    call: Call, run: Path, photos: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "v.npy"
+    assert call("embed", run, photos, "--out", out)[0] == 0
+    code, _, error = call("embed", run, photos, "--out", out, "--shard", "1/2")
+    assert (code, f"{out} is there already, and would be read instead of its parts" in error) == (2, True)
+    assert not list(tmp_path.glob("*-of-*"))
+
+
 def test_whitened_vectors_keep_the_model_they_need(call: Call, run: Path, photos: Path, tmp_path: Path) -> None:
     out, query = tmp_path / "v.npy", photos / "class 0" / "0.jpg"
     for _ in range(2):

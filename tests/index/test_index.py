@@ -207,6 +207,20 @@ def test_a_large_index_is_searched_approximately_and_says_how_well(
     assert index.search([images / "new.png"], k=1)[0][0].path == images / "new.png"
 
 
+def test_an_index_killed_before_it_was_tidied_is_tidied_by_the_next_call(
+    images: Path, embedder: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(_: object) -> None:
+        raise KeyboardInterrupt
+
+    index = make_index(tmp_path / "index", embedder)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(table.ImageTable, "tidy", killed)
+        add_images(index, images, quiet=True)
+    assert add_images(index, images, quiet=True) == changes.Change()
+    assert json.loads((index.folder / FILE).read_text())["version"] == index.table.version
+
+
 def test_an_open_index_sees_what_others_write(index: Index, images: Path) -> None:
     reader = open_index(index.folder, embedder=index.embedder)
     query = Image.new("RGB", (40, 40), "red")
@@ -217,9 +231,12 @@ def test_an_open_index_sees_what_others_write(index: Index, images: Path) -> Non
 
 
 def test_photos_that_have_moved_are_found_below_their_new_folder(index: Index, images: Path, tmp_path: Path) -> None:
+    other = draw_photos(tmp_path / "other", classes=1, photos=3)  # of the same names, where they were
+    add_images(index, other, quiet=True)
     moved = images.rename(tmp_path / "moved")
-    (hits,) = index.search([moved / "class 0" / "0.jpg"], k=3, root=moved)
-    assert hits[0].path == moved / "class 0" / "0.jpg"
+    (hits,) = index.search([moved / "class 0" / "0.jpg"], k=99, root=moved)
+    places = [folder / file for folder in (moved, other) for file in find_images(folder).files]
+    assert sorted(hit.path for hit in hits) == sorted(places)
 
 
 def test_what_is_no_index_or_is_damaged_is_one_sentence(index: Index, embedder: Embedder, tmp_path: Path) -> None:

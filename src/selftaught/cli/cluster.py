@@ -22,8 +22,8 @@ PHOTOS, GROUPS, PAGE, LINKS = "images.csv", "groups.csv", "groups.html", "links"
 SHOWN_GROUPS, SHOWN_PHOTOS = 300, 12
 WHITENED = 256
 """The number of dimensions of whitened vectors."""
-FOLDER_NAME = 120
-"""The most characters in the name of a folder of links."""
+LINK_NAME = 60
+"""The most characters from a name in that of a link or of its folder: in Unicode, each may take 4 of 255 bytes."""
 
 
 def cluster(
@@ -106,9 +106,9 @@ def make_links(place: Path, images: ImageFolder, known: NamedGroups, groups: Ten
     for index, group in enumerate(groups.tolist()):
         if group < 0:
             continue
-        folder = place / re.sub(r'[\x00-\x1f/\\:*?"<>|]', "_", known.title(group))[:FOLDER_NAME].strip(". ")
+        folder = place / re.sub(r'[\x00-\x1f/\\:*?"<>|]', "_", known.title(group))[:LINK_NAME].strip(". ")
         flat = images.files[index].replace("/", "__")
-        link = folder / f"{index:06d}-{flat[-100:]}"
+        link = folder / f"{index:06d}-{flat[-LINK_NAME:]}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
             link.symlink_to(plain_path(images.path(index)))

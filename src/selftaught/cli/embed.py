@@ -34,6 +34,8 @@ def embed(use: ModelUse, source: str, out: Path, shard: str | None, allow_skippe
     reporter = Reporter(quiet=shard is None and number > 1)
     if use.whiten and count > 1:
         raise UsageError("a model is whitened on all images, so --whiten cannot go with parts of them")
+    if count > 1 and out.exists():
+        raise UsageError(f"{printable(out)} is there already, and would be read instead of its parts: move it away")
     images = open_images(source, "all", allow_skipped=allow_skipped)
     target = part_of(out, number, count) if count > 1 else out
     check_target(target)

@@ -153,7 +153,7 @@ def _embed_queries(embedder: Embedder, queries: Sequence[Path], allow_skipped: b
 def _without_queries(paths: Sequence[Path], vectors: Tensor, ask: Ask, k: int, size: int) -> Found:
     """The k nearest of each query, without the query's own file under any name; all paths in one form."""
     found: dict[int, list[Hit]] = {}
-    count, rest = min(k + 1, size), list(range(len(paths)))
+    count, rest = max(1, min(k + 1, size)), list(range(len(paths)))
     while rest:
         for number, near in zip(rest, ask(vectors[rest], count), strict=True):
             found[number] = [one for one in near if not _is_same_file(one.path, paths[number])][:k]
