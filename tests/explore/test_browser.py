@@ -279,7 +279,7 @@ def test_names_are_searched_colors_and_models_switched_by_keyboard_alone(page: P
     assert page.driver.execute_script(dark) != was
 
 
-def test_a_date_is_that_of_this_place(page: Page, exhibit: Exhibit, embedder: Embedder, tmp_path: Path) -> None:
+def test_a_date_is_that_of_this_place(page: Page, embedder: Embedder, tmp_path: Path) -> None:
     photo = tmp_path / "photo.png"
     Image.new("RGB", (40, 40)).save(photo)
     late = datetime(1969, 7, 20, 20, tzinfo=UTC).timestamp()  # which is the 21st in Tokyo

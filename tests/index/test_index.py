@@ -214,9 +214,10 @@ def test_an_index_killed_before_it_was_tidied_is_tidied_by_the_next_call(
         raise KeyboardInterrupt
 
     index = make_index(tmp_path / "index", embedder)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(table.ImageTable, "tidy", killed)
-        add_images(index, images, quiet=True)
+        with pytest.raises(KeyboardInterrupt):
+            add_images(index, images, quiet=True)
     assert add_images(index, images, quiet=True) == changes.Change()
     assert json.loads((index.folder / FILE).read_text())["version"] == index.table.version
 
