@@ -98,9 +98,7 @@ def read_vectors(path: Path) -> Vectors:
     try:
         vectors, notes, table = (_read_npy if path.suffix == ".npy" else _read_parquet)(path)
         paths, stamps = table["path"], tuple(zip(table["bytes"], table["changed"], strict=True))
-        old = "format" not in notes and {"root", "model", "metric"} <= set(notes)
-        if not old:
-            _check(vectors, notes, paths, stamps)
+        _check(vectors, notes, paths, stamps)
     except SelftaughtError:
         raise
     except Exception as error:  # readers can raise anything on files of other kinds
@@ -108,13 +106,9 @@ def read_vectors(path: Path) -> Vectors:
             raise
         beside = f" or does not belong to {path.with_suffix('.json').name}" if path.suffix == ".npy" else ""
         raise SelftaughtError(
-            f"{printable(path)} holds no vectors written by selftaught embed, or is damaged{printable(beside)}: "
-            "embed the images again"
+            f"{printable(path)} holds no vectors written by this version of selftaught embed, or is damaged"
+            f"{printable(beside)}: embed the images again"
         ) from None
-    if old:
-        raise SelftaughtError(
-            f"{printable(path)} was written by an earlier version of selftaught: embed the images again"
-        )
     tensor = torch.from_numpy(np.array(vectors, dtype=np.float32))
     return Vectors(Path(notes["root"]), tuple(paths), tensor, notes["model"], notes["metric"], stamps)
 

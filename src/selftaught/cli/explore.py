@@ -25,7 +25,7 @@ def explore(
     allow_skipped: bool,
 ) -> None:
     check_installed()
-    if use.run and is_index(use.run):
+    if is_index(use.run):
         refuse_options(use)
         if before or snapshots:
             raise UsageError("an index holds vectors of one model: give the run and the folder of images instead")

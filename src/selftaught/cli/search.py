@@ -67,7 +67,7 @@ def search(
     for query in queries:
         _check_query(query)
     what, index = Path(use.run), None
-    if use.run and is_index(what):
+    if is_index(what):
         refuse_options(use)
         if within is not None:
             raise UsageError(f"{printable(what)} is an index, which is searched itself: leave --in out")
@@ -81,7 +81,7 @@ def search(
                 f"{printable(what)} is a model: name the images by --in FOLDER, or make an index of them with "
                 "selftaught index, and search that"
             )
-        if within and is_index(Path(within)):
+        if is_index(within):
             raise UsageError(
                 f"{printable(within)} is an index, which holds its model: selftaught search {printable(within)} QUERY"
             )
