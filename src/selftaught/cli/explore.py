@@ -16,7 +16,6 @@ from selftaught.training import kept, load_snapshot
 def explore(
     use: ModelUse,
     images: str | None,
-    *,
     before: bool,
     snapshots: bool,
     port: int,

@@ -55,7 +55,6 @@ def search(
     within: str | None,
     k: int,
     output: Output,
-    *,
     root: Path | None,
     exact: bool,
     allow_skipped: bool,
