@@ -78,6 +78,10 @@ class Exhibit:
         """Make ``folder/name`` with a link to each photo; it must be new, and its name a plain word or two."""
         if not SELECTION.fullmatch(name) or name.endswith((".", " ")):
             raise UsageError("name the folder with letters, digits, spaces, dots and dashes")
+        for number in numbers:
+            if not os.path.exists(self.paths[number]):  # noqa: PTH110
+                where = printable(self.names[number])
+                raise UsageError(f"{where} is gone, or lies in a tar file: no link can lead to it")
         place = folder / name
         try:
             folder.mkdir(parents=True, exist_ok=True)

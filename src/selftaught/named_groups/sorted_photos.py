@@ -1,19 +1,24 @@
 """Photos in groups: in new ones, or in those that have names already."""
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from selftaught.data import ImageFolder
-from selftaught.errors import SelftaughtError, counted
+from selftaught.errors import SelftaughtError, counted, printable
+from selftaught.files import plain_path
 from selftaught.named_groups.table import NamedGroups
 from selftaught.networks import fit_whitening
 from selftaught.retrieval import find_centers, find_groups
 
 WHITENED = 256
 """The number of dimensions of whitened vectors."""
+LINK_NAME = 60
+"""The most characters from a name in that of a link or of its folder: in Unicode, each may take 4 of 255 bytes."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,21 @@ def find_new_groups(images: ImageFolder, vectors: Tensor, smallest: int, whiten:
 def sort_photos(images: ImageFolder, vectors: Tensor, known: NamedGroups) -> SortedPhotos:
     """Sort photos into groups that were found before."""
     return SortedPhotos(images, known, *known.centers.assign(vectors))
+
+
+def make_links(place: Path, found: SortedPhotos) -> None:
+    """Make a folder of links for each group; groups with the same name share one."""
+    for index, group in enumerate(found.groups.tolist()):
+        if group < 0:
+            continue
+        folder = place / re.sub(r'[\x00-\x1f/\\:*?"<>|]', "_", found.known.title(group))[:LINK_NAME].strip(". ")
+        flat = found.images.files[index].replace("/", "__")
+        link = folder / f"{index:06d}-{flat[-LINK_NAME:]}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(plain_path(found.images.path(index)))
+        except OSError as error:
+            raise SelftaughtError(f"cannot make the link {printable(link)}: {error.strerror or error}") from None
 
 
 def _whiten(vectors: Tensor) -> Tensor:
