@@ -267,6 +267,14 @@ def test_a_selection_becomes_a_folder_of_links(app: Any, exhibit: Exhibit, folde
     assert [entry.name for entry in (tmp_path / "selections").iterdir()] == ["red ones"]
 
 
+def test_a_link_to_a_photo_with_a_long_name_has_a_name_that_fits(embedder: Embedder, tmp_path: Path) -> None:
+    photo = tmp_path / f"{'写' * 83}.png"
+    Image.new("RGB", (40, 40)).save(photo)
+    exhibit = exhibit_folder(find_images(tmp_path), [Version("model", embedder, torch.zeros(1, 8))])
+    (link,) = exhibit.link([0], tmp_path / "selections", "some").iterdir()
+    assert (link.resolve(), link.suffix) == (photo, ".png")
+
+
 def test_no_link_is_made_that_leads_nowhere(folder: Path, embedder: Embedder, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "00.tar", "w") as archive:
         archive.add(folder / "class 0", "class 0")

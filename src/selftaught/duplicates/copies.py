@@ -80,11 +80,11 @@ class Duplicates:
         """A sentence with the number of copies of each kind."""
         kinds = self.kinds
         if not kinds:
-            return f"No duplicates among {len(self.images)} photos."
+            return f"No duplicates among {counted(len(self.images), 'photo')}."
         counts = [f"{kinds.count(kind)} {name}" for kind, name in KINDS.items() if kind in kinds]
         copies = "1 is a copy" if self.extra == 1 else f"{self.extra} are copies"
         groups = counted(len(self.groups), "group")
-        return f"Among {len(self.images)} photos, {copies}, in {groups}: {', '.join(counts)}."
+        return f"Among {counted(len(self.images), 'photo')}, {copies}, in {groups}: {', '.join(counts)}."
 
     def describe_threshold(self) -> str:
         """The threshold and its reason; where there is none, how near copies were found all the same."""

@@ -19,6 +19,8 @@ from selftaught.index import Index, as_path, locate_image, to_jpeg
 
 PHOTO_SIDE = 1600
 """Long side of the largest picture that is sent."""
+LINK_NAME = 60
+"""The most characters from a photo's name in that of a link: in Unicode, each may take 4 of 255 bytes."""
 EXIF, TAKEN = 0x8769, 36867
 SELECTION = re.compile(r"[\w][\w .-]{0,63}")
 """The name of a folder of links."""
@@ -88,7 +90,7 @@ class Exhibit:
             place.mkdir()
             for rank, number in enumerate(numbers, 1):
                 base = os.path.basename(self.names[number])  # noqa: PTH119
-                (place / f"{rank:05d} {base}").symlink_to(plain_path(self.paths[number]))
+                (place / f"{rank:05d} {base[-LINK_NAME:]}").symlink_to(plain_path(self.paths[number]))
         except FileExistsError:
             raise UsageError(f"there is a folder {printable(place)} already: choose another name") from None
         except OSError as error:
