@@ -271,24 +271,26 @@ def test_a_pipe_among_the_files_of_an_index_is_not_waited_for(index: Index) -> N
     assert len(open_index(index.folder)) == 24
 
 
-def test_a_message_of_the_database_does_not_name_its_source(index: Index) -> None:
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            f"LanceError(IO): buffer underflow, {'/home/x' * 30}/src/dataset.rs:19:9",
+            r"LanceError\(IO\): buffer underflow",
+        ),
+        (
+            "lance error: LanceError(IO): No space left on device (os error 28), /src/w.rs:191:9",
+            "No space left on device",
+        ),
+    ],
+)
+def test_of_a_message_of_the_database_only_what_helps_is_told(index: Index, said: str, told: str) -> None:
     class Broken:
         def count_rows(self) -> int:
-            raise RuntimeError(f"LanceError(IO): buffer underflow, {'/home/x' * 30}/lance/src/dataset.rs:19:9")
+            raise RuntimeError(said)
 
-    with pytest.raises(SelftaughtError, match=r"cannot be used: LanceError\(IO\): buffer underflow$"):
+    with pytest.raises(SelftaughtError, match=f"cannot be used: {told}$"):
         len(table.ImageTable(index.folder, Broken(), index.table.about))
-
-
-def test_what_the_system_says_is_taken_out_of_a_message_of_the_database(index: Index) -> None:
-    class Full:
-        def count_rows(self) -> int:
-            raise RuntimeError(
-                "lance error: LanceError(IO): No space left on device (os error 28), /src/writer.rs:191:9"
-            )
-
-    with pytest.raises(SelftaughtError, match=r"cannot be used: No space left on device$"):
-        len(table.ImageTable(index.folder, Full(), index.table.about))
 
 
 def test_a_panic_of_the_database_is_one_sentence(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
