@@ -4,6 +4,7 @@ import io
 import json
 import os
 import shutil
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -135,6 +136,23 @@ def test_a_folder_is_followed_and_others_stay(index: Index, images: Path, tmp_pa
     with pytest.raises(UsageError, match=r"there is no folder .*; if it is gone for good, .* index remove"):
         sync_images(index, quiet=True)
     assert len(index) == 22, "a folder that is not mounted empties no index"
+
+
+def test_a_shard_is_followed_and_what_lies_beside_it_stays(embedder: Embedder, photos: Path, tmp_path: Path) -> None:
+    shards = tmp_path / "shards"
+    draw_photos(shards / "plain", classes=1, photos=3)
+    for number in range(2):
+        with tarfile.open(shards / f"{number}.tar", "w") as archive:
+            archive.add(photos / f"class {number}", f"class {number}")
+    index = make_index(tmp_path / "index", embedder)
+    for source in ("0.tar", "1.tar", "plain"):
+        add_images(index, shards / source, quiet=True)
+    with tarfile.open(shards / "1.tar", "w") as archive:
+        archive.add(photos / "class 1" / "0.jpg", "class 1/0.jpg")
+    (shards / "plain" / "class 0" / "0.jpg").unlink()
+    change = sync_images(index, shards / "1.tar", quiet=True)
+    assert (change.removed, len(index)) == (3, 8)
+    assert (sync_images(index, shards, quiet=True).removed, len(index)) == (1, 7)
 
 
 def test_what_can_no_longer_be_read_is_not_found_by_what_it_was(index: Index, images: Path) -> None:

@@ -148,4 +148,4 @@ def _tell(index: Any, change: Any) -> None:
 
     tell_skipped(change.skipped, Reporter())
     written = f"{counted(change.written, 'image')} written"
-    print(f"{written}, {change.removed} removed; {len(index)} in {printable(index.folder)}")
+    print(f"{written}, {change.removed:,} removed; {len(index):,} in {printable(index.folder)}")
