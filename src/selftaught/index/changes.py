@@ -64,7 +64,7 @@ def sync_images(
             root, here = str(plain_path(images.root)), set(_paths(images))
             archives = {""} if images.members is None else set(images.members.archives)
             below = [path for path in index.table.paths() if is_below(path, root) and path not in here]
-            gone = [path for path in below if _archive(path[len(root) + 1 :]) in archives]
+            gone = [path for path in below if _archive(path[len(root) :].lstrip(os.sep)) in archives]
             index.table.remove(gone)
             change = _add(index, images, allow_skipped, reporter)
             removed = total.removed + len(gone) + change.removed
