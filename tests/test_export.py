@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from conftest import Call
 from selftaught import Embedder
 from selftaught import export as exporting
-from selftaught.data import Views, draw_photos
+from selftaught.data import draw_photos
 from selftaught.errors import ImageError, SelftaughtError, UsageError
 from selftaught.export import Exported, ImagesToVectors, check_format, export, open_some
 
@@ -179,12 +179,6 @@ def test_misuse_of_the_command_is_one_sentence(call: Call, run: Path, tmp_path: 
         assert hint in err
         assert len(err.splitlines()) == 1
     assert not list(tmp_path.iterdir())
-
-
-def test_the_size_of_the_view_is_that_of_the_model(embedder: Embedder) -> None:
-    traced = ImagesToVectors(embedder)
-    views: Views = embedder.encoding.views
-    assert (traced.size, traced.resize) == (views.use_size, views.resize)
 
 
 def test_the_commands_of_the_documentation_are_understood(

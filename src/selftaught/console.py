@@ -7,11 +7,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from selftaught.errors import Interrupted
@@ -33,11 +32,11 @@ class Reporter:
     """Prints what is going on to standard error; silent if quiet."""
 
     def __init__(self, quiet: bool = False) -> None:
-        self.console = Console(stderr=True, quiet=quiet, soft_wrap=True, highlight=False)
+        self.console = Console(stderr=True, quiet=quiet, soft_wrap=True, highlight=False, markup=False, emoji=False)
         self._bars: Progress | None = None
 
     def say(self, text: str) -> None:
-        self.console.print(escape(text))
+        self.console.print(text)
 
     @contextmanager
     def work(self, label: str, total: int | None, done: int = 0) -> Iterator[Tell]:
@@ -47,12 +46,12 @@ class Reporter:
             return
         outermost = self._bars is None
         bars = self._bars = self._bars or self._live()
-        task = bars.add_task(escape(label), total=total, completed=done, word="")
+        task = bars.add_task(label, total=total, completed=done, word="")
         clock = Clock(None if total is None else total - done)
 
         def tell(more: int, word: str = "") -> None:
             clock.advance(more)
-            bars.update(task, advance=more, word=escape(word or clock.left()))
+            bars.update(task, advance=more, word=word or clock.left())
 
         try:
             yield tell
@@ -64,10 +63,10 @@ class Reporter:
 
     def _live(self) -> Progress:
         bars = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[word]}"),
+            TextColumn("{task.fields[word]}", markup=False),
             console=self.console,
             transient=True,
         )
@@ -153,7 +152,7 @@ class Interrupts:
             self._before = {number: signal.signal(number, self._note) for number in self.SIGNALS}
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

@@ -20,6 +20,8 @@ from selftaught.model_files import METRICS
 
 FORMAT = 2
 SUFFIXES = (".parquet", ".npy")
+NO_TEXT = re.compile(r"\\x([89a-f][0-9a-f])")
+"""A byte of a path that is no Unicode, as it is written."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +100,7 @@ def read_vectors(path: Path) -> Vectors:
     try:
         vectors, notes, table = (_read_npy if path.suffix == ".npy" else _read_parquet)(path)
         paths, stamps = table["path"], tuple(zip(table["bytes"], table["changed"], strict=True))
-        old = "format" not in notes and {"root", "model", "metric"} <= set(notes)
-        if not old:
-            _check(vectors, notes, paths, stamps)
+        _check(vectors, notes, paths, stamps)
     except SelftaughtError:
         raise
     except Exception as error:  # readers can raise anything on files of other kinds
@@ -108,15 +108,11 @@ def read_vectors(path: Path) -> Vectors:
             raise
         beside = f" or does not belong to {path.with_suffix('.json').name}" if path.suffix == ".npy" else ""
         raise SelftaughtError(
-            f"{printable(path)} holds no vectors written by selftaught embed, or is damaged{printable(beside)}: "
-            "embed the images again"
+            f"{printable(path)} holds no vectors written by this version of selftaught embed, or is damaged"
+            f"{printable(beside)}: embed the images again"
         ) from None
-    if old:
-        raise SelftaughtError(
-            f"{printable(path)} was written by an earlier version of selftaught: embed the images again"
-        )
     tensor = torch.from_numpy(np.array(vectors, dtype=np.float32))
-    return Vectors(Path(notes["root"]), tuple(paths), tensor, notes["model"], notes["metric"], stamps)
+    return Vectors(Path(_name(notes["root"])), tuple(paths), tensor, notes["model"], notes["metric"], stamps)
 
 
 def read_vectors_of(path: Path, embedder: Embedder) -> Vectors:
@@ -181,7 +177,7 @@ def _read_parquet(path: Path) -> tuple[np.ndarray, dict[str, Any], dict[str, Any
         table = parquet.read_table(file)
     notes = json.loads(table.schema.metadata[b"selftaught"])
     columns = {name: table[name].to_pylist() if name in table.column_names else [] for name in ("bytes", "changed")}
-    columns["path"] = table["path"].to_pylist()
+    columns["path"] = list(map(_name, table["path"].to_pylist()))
     values = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
     return values.reshape(len(columns["path"]), -1), notes, columns
 
@@ -220,3 +216,8 @@ def _digest(vectors: np.ndarray, notes: dict[str, Any], paths: Sequence[str], st
 def _text(name: str) -> str:
     """A path as valid Unicode, which Parquet needs; JSON holds any path."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _name(text: str) -> str:
+    """The path that :func:`_text` was given."""
+    return NO_TEXT.sub(lambda found: chr(0xDC00 + int(found[1], 16)), text)

@@ -1,5 +1,6 @@
 import csv
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,20 @@ def test_groups_are_found_named_and_found_again(call: Call, run: Path, photos: P
 def test_whitened_vectors_are_grouped_too(call: Call, run: Path, photos: Path, tmp_path: Path) -> None:
     code, text, _ = call("cluster", run, photos, "--out", tmp_path / "a", "--smallest", 2, "--whiten")
     assert (code, "of 24 photos are in" in text) == (0, True)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs links")
+def test_links_to_photos_with_long_names_have_names_that_fit(
+    call: Call, run: Path, photos: Path, tmp_path: Path
+) -> None:
+    deep = tmp_path / "photos" / ("写真" * 30) / ("夏休み" * 20)
+    shutil.copytree(photos, deep)
+    words = ("cluster", run, tmp_path / "photos", "--out", tmp_path / "a", "--smallest", 2)
+    code, text, error = call(*words, "--links")
+    assert (code, error) == (0, "finding groups\n")
+    links = list((tmp_path / "a" / "links").glob("*/*"))
+    assert f"{len(links)} of 24 photos" in text
+    assert all(link.exists() for link in links)
 
 
 def test_where_there_are_no_groups_none_can_be_named(call: Call, run: Path, photos: Path, tmp_path: Path) -> None:

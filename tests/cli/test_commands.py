@@ -317,6 +317,16 @@ def test_a_closed_output_breaks_nothing(run: Path, photos: Path, monkeypatch: py
     assert ended.value.code == 0
 
 
+def test_a_reader_that_is_gone_is_no_error_to_tell(photos: Path) -> None:
+    words = [sys.executable, "-m", "selftaught", "data", "check", str(photos)]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=buffered) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert (process.stderr.read(), process.wait()) == (b"", 1)
+
+
 def test_a_full_disk_while_photos_are_drawn_names_the_folder(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

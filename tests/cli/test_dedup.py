@@ -12,9 +12,9 @@ from PIL import Image
 from torch import empty, long, tensor
 
 from conftest import Call
-from selftaught.cli.dedup import moving_script, write_duplicates_page
 from selftaught.data import Picture, find_images
-from selftaught.duplicates import Copy, CopyGroup, Duplicates
+from selftaught.duplicates import Duplicates, moving_script, write_duplicates_page
+from selftaught.duplicates.copies import Copy, CopyGroup
 from selftaught.retrieval import Pairs, Proposal
 
 

@@ -119,6 +119,20 @@ def test_a_second_call_embeds_only_what_is_new_or_changed(
     assert not [path.name for path in images.parent.iterdir() if "lock" in path.name]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs names that are no text")
+@pytest.mark.parametrize("suffix", [".npy", ".parquet"])
+def test_names_that_are_no_text_are_known_again_and_found(call: Call, run: Path, tmp_path: Path, suffix: str) -> None:
+    images, out = tmp_path / os.fsdecode(b"caf\xe9"), tmp_path / f"v{suffix}"
+    draw_photos(images, classes=1, photos=3)
+    for number in range(2):
+        (images / "class 0" / f"{number}.jpg").rename(images / os.fsdecode(b"\xfc%d.jpg" % number))
+    assert call("embed", run, images, "--out", out)[0] == 0
+    assert "3 of 3 images are done, 0 to do" in call("embed", run, images, "--out", out)[2]
+    query = images / "class 0" / "2.jpg"
+    (row,) = json.loads(call("search", run, query, "--in", out, "--json", "-")[1])
+    assert {near["path"] for near in row["neighbors"]} == {str(path) for path in images.glob("*.jpg")}
+
+
 def test_work_that_is_still_right_is_gone_on_from_when_images_change(call: Call, run: Path, images: Path) -> None:
     out = images.parent / "v.npy"
     (images / "class 1" / "worse.jpg").touch()
@@ -317,6 +331,16 @@ def test_parts_are_embedded_apart_and_read_as_one(call: Call, run: Path, images:
     assert call("search", run, query, "--in", out, "--out", images.parent / "s.png")[0] == 0
     for wrong in ("0/3", "4/3", "x", "1/", "-1/2"):
         assert call("embed", run, images, f"--shard={wrong}", "--out", out)[0] == 2
+
+
+def test_parts_are_not_embedded_beside_a_whole_file_that_would_be_read_instead(
+    call: Call, run: Path, photos: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "v.npy"
+    assert call("embed", run, photos, "--out", out)[0] == 0
+    code, _, error = call("embed", run, photos, "--out", out, "--shard", "1/2")
+    assert (code, f"{out} is there already, and would be read instead of its parts" in error) == (2, True)
+    assert not list(tmp_path.glob("*-of-*"))
 
 
 def test_whitened_vectors_keep_the_model_they_need(call: Call, run: Path, photos: Path, tmp_path: Path) -> None:

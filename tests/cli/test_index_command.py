@@ -136,6 +136,12 @@ def test_an_index_is_added_to_removed_from_and_synced(call: Call, index: Path, i
     assert (code, text) == (0, f"1 image written, 0 removed; 25 in {index}\n")
 
 
+def test_an_index_that_has_become_empty_is_searched_in_vain(call: Call, index: Path, images: Path) -> None:
+    assert call("index", "remove", index, images)[0] == 0
+    code, _, error = call("search", index, images / "class 0" / "0.jpg")
+    assert (code, error) == (1, f"selftaught: there is nothing in {index} besides the query itself\n")
+
+
 def test_images_are_removed_without_the_model(
     call: Call, index: Path, images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

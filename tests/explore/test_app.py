@@ -5,6 +5,7 @@ import io
 import json
 import os
 import random
+import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from PIL import Image
 
 from conftest import draw_photos
 from selftaught import Embedder
-from selftaught.data import find_images
+from selftaught.data import find_images, open_images
+from selftaught.errors import SelftaughtError
 from selftaught.explore import Exhibit, Version, exhibit_folder, exhibit_index
 from selftaught.index import add_images, make_index, open_index, remove_images
 
@@ -91,6 +93,15 @@ def test_the_date_is_the_cameras_or_else_the_files(app: Any, folder: Path) -> No
     first, second, *_ = json.loads(get(app, "/api/colors/date/0").body)["values"]
     assert abs(first - 981173106) < 86400, "in whatever zone this machine is"
     assert second == 1e9
+
+
+def test_dates_before_1970_are_dates_too(app: Any, folder: Path) -> None:
+    taken = Image.Exif()
+    taken.get_ifd(0x8769)[36867] = "1931:02:03 04:05:06"
+    Image.new("RGB", (40, 40)).save(folder / "class 0" / "0.jpg", exif=taken)
+    (folder / "class 0" / "1.jpg").unlink()
+    first, second, *_ = json.loads(get(app, "/api/colors/date/0").body)["values"]
+    assert (first is not None and first < -1e9, second) == (True, None)
 
 
 def test_neighbors_of_a_photo_and_of_an_upload_are_the_nearest(app: Any, exhibit: Exhibit, folder: Path) -> None:
@@ -254,6 +265,26 @@ def test_a_selection_becomes_a_folder_of_links(app: Any, exhibit: Exhibit, folde
         assert make("other", photos).status == 400
     assert get(app, "/api/links", method="POST", body=[b"[" * 100_000]).status == 400
     assert [entry.name for entry in (tmp_path / "selections").iterdir()] == ["red ones"]
+
+
+def test_a_link_to_a_photo_with_a_long_name_has_a_name_that_fits(embedder: Embedder, tmp_path: Path) -> None:
+    photo = tmp_path / f"{'写' * 83}.png"
+    Image.new("RGB", (40, 40)).save(photo)
+    exhibit = exhibit_folder(find_images(tmp_path), [Version("model", embedder, torch.zeros(1, 8))])
+    (link,) = exhibit.link([0], tmp_path / "selections", "some").iterdir()
+    assert (link.resolve(), link.suffix) == (photo, ".png")
+
+
+def test_no_link_is_made_that_leads_nowhere(folder: Path, embedder: Embedder, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "00.tar", "w") as archive:
+        archive.add(folder / "class 0", "class 0")
+    gone = find_images(folder).only(["class 1/0.jpg"])
+    (folder / "class 1" / "0.jpg").unlink()
+    for images in (open_images(str(tmp_path / "00.tar"), "all"), gone):
+        exhibit = exhibit_folder(images, [Version("model", embedder, torch.zeros(len(images), 8))])
+        with pytest.raises(SelftaughtError, match=r"0\.jpg is gone, or lies in a tar file: no link can lead to it"):
+            exhibit.link([0], tmp_path / "selections", "some")
+    assert not (tmp_path / "selections").exists()
 
 
 def test_photos_of_an_index_with_several_folders_are_named_with_their_folder(

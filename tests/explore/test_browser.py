@@ -2,16 +2,19 @@
 
 import base64
 import csv
+import os
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 from conftest import draw_photos
 from selftaught import Embedder
@@ -274,6 +277,28 @@ def test_names_are_searched_colors_and_models_switched_by_keyboard_alone(page: P
     was = page.driver.execute_script(dark)
     page.find("#theme").send_keys(Keys.ENTER)
     assert page.driver.execute_script(dark) != was
+
+
+def test_a_date_is_that_of_this_place(page: Page, embedder: Embedder, tmp_path: Path) -> None:
+    photo = tmp_path / "photo.png"
+    Image.new("RGB", (40, 40)).save(photo)
+    late = datetime(1969, 7, 20, 20, tzinfo=UTC).timestamp()  # which is the 21st in Tokyo
+    os.utime(photo, (late, late))
+    one = exhibit_folder(find_images(tmp_path), [Version("model", embedder, torch.zeros(1, 8))])
+    maps = Maps([version.vectors for version in one.versions])
+    maps.steps = [750]
+    page.driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})
+    try:
+        with served(one, maps, tmp_path) as address:
+            page.open(address)
+            page.driver.execute_script("const s = document.getElementById('color'); s.value = 'date'; s.onchange();")
+            page.wait(lambda: page.all("#classes div"))
+            assert {row.text for row in page.all("#classes div")} == {"1969-07-21"}
+            page.press("n")
+            page.wait_for_photo()
+            assert page.find("#panel p").text == "date: 1969-07-21"
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
 
 
 def test_a_slider_goes_through_many_stages_of_training(page: Page, exhibit: Exhibit, tmp_path: Path) -> None:

@@ -278,6 +278,16 @@ def test_what_the_hub_refuses_is_one_sentence(
     monkeypatch.setattr(huggingface_hub, "create_repo", nobody)
     with pytest.raises(UsageError, match="hf auth login"):
         embedder.push_to_hub("someone/birds")
+
+    def lose(*_: object, **__: object) -> None:
+        raise type("ConnectError", (Exception,), {})("connection reset\nby peer")  # as the hub's library raises it
+
+    monkeypatch.setattr(huggingface_hub, "create_repo", lose)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lose)
+    with pytest.raises(SelftaughtError, match="someone/birds was not uploaded: connection reset by peer"):
+        embedder.push_to_hub("someone/birds")
+    with pytest.raises(SelftaughtError, match="no model of that name could be fetched: connection reset by peer"):
+        Embedder.load("someone/fish")
     monkeypatch.setattr(hub, "hub_reachable", lambda: False)
     with pytest.raises(SelftaughtError, match="cannot be reached"):
         embedder.push_to_hub("someone/birds")

@@ -29,14 +29,15 @@ WHITENED = ".model"
 
 
 def embed(use: ModelUse, source: str, out: Path, shard: str | None, allow_skipped: bool) -> None:
-    check_target(out)
     number, count = _parse_shard(shard) if shard is not None else _take_part(use.device)
+    target = part_of(out, number, count) if count > 1 else out
+    check_target(target)
     reporter = Reporter(quiet=shard is None and number > 1)
     if use.whiten and count > 1:
         raise UsageError("a model is whitened on all images, so --whiten cannot go with parts of them")
+    if count > 1 and out.exists():
+        raise UsageError(f"{printable(out)} is there already, and would be read instead of its parts: move it away")
     images = open_images(source, "all", allow_skipped=allow_skipped)
-    target = part_of(out, number, count) if count > 1 else out
-    check_target(target)
     with lock_output(target):
         embedder = _whitened(use, images, out, reporter) if use.whiten else load_model(use)
         images = _part(images, number, count)

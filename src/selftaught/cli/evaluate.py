@@ -28,10 +28,9 @@ def evaluate(
     use: ModelUse,
     labeled: str,
     target: Path | None,
-    *,
-    floor: bool,
     level: str | None,
     labels: str | None,
+    floor: bool,
     allow_skipped: bool,
 ) -> None:
     printed = str(target) == "-"

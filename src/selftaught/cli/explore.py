@@ -16,7 +16,6 @@ from selftaught.training import kept, load_snapshot
 def explore(
     use: ModelUse,
     images: str | None,
-    *,
     before: bool,
     snapshots: bool,
     port: int,
@@ -25,7 +24,7 @@ def explore(
     allow_skipped: bool,
 ) -> None:
     check_installed()
-    if use.run and is_index(use.run):
+    if is_index(use.run):
         refuse_options(use)
         if before or snapshots:
             raise UsageError("an index holds vectors of one model: give the run and the folder of images instead")

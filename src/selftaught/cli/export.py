@@ -1,4 +1,4 @@
-"""Writing a model for other programs."""
+"""selftaught export: a model as a file for other programs."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from selftaught.cli.model_use import leave_out_folders, load_model, whiten
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import open_images
-from selftaught.errors import UsageError, printable
+from selftaught.errors import UsageError, counted, printable
 from selftaught.export import check_format, export
 from selftaught.files import check_output
 
@@ -33,9 +33,9 @@ def export_model(
         embedder = whiten(embedder, found, allow_skipped)
     Reporter().say("tracing the network, and checking what is written against it: this takes a minute")
     for written in export(embedder, paths, files):
-        kind = "given" if files else "drawn"
+        used = counted(written.images, "given image" if files else "drawn image")
         print(
             f"{printable(written.path)}: uint8 images n×height×width×3 → vectors n×{embedder.dim}, compared by "
             f"{embedder.metric} distance; largest difference from the model {written.difference:.1e} at a length of "
-            f"{written.length:.3g}, on {written.images} {kind} images"
+            f"{written.length:.3g}, on {used}"
         )

@@ -43,7 +43,7 @@ Index = Annotated[Path, typer.Argument(help="An index folder written by selftaug
 def make(
     use: ModelUse,
     images: Images,
-    out: Annotated[Path, typer.Option(help="The index folder to write, or to go on with.")],
+    out: Annotated[Path, typer.Option(help="The index folder to write, or to continue.")],
     allow_skipped: AllowSkipped = False,
 ) -> None:
     """Make an index of a folder of images; this word may be left out.
@@ -79,7 +79,9 @@ def add(index: Index, images: Images, device: Device = "auto", allow_skipped: Al
 def remove(
     index: Index, paths: Annotated[list[Path], typer.Argument(help="Images, or folders of them.", metavar="PATH")]
 ) -> None:
-    """Take images out of the index. Their files stay; index sync adds them again, but not those of a whole folder.
+    """Take images out of the index. Their files stay.
+
+    index sync adds them again, unless all images of the folder that was indexed are removed.
 
     Example: selftaught index remove photos.index photos/old
     """
@@ -146,4 +148,4 @@ def _tell(index: Any, change: Any) -> None:
 
     tell_skipped(change.skipped, Reporter())
     written = f"{counted(change.written, 'image')} written"
-    print(f"{written}, {change.removed} removed; {len(index)} in {printable(index.folder)}")
+    print(f"{written}, {change.removed:,} removed; {len(index):,} in {printable(index.folder)}")

@@ -33,6 +33,7 @@ def main() -> NoReturn:
         _check_processes()
         _check_words(sys.argv[1:])
         code = app(standalone_mode=False)
+        sys.stdout.flush()  # so that a reader that is gone is noticed here, not when Python ends
     except EndedElsewhere as error:
         time.sleep(1)  # lets process 0 say why before the launcher, which sees this end, stops it
         _leave(error.exit_code)

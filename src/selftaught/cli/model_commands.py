@@ -37,7 +37,7 @@ def evaluate(
     """
     from selftaught.cli.evaluate import evaluate as measure
 
-    measure(use, labeled, json, floor=floor, level=level, labels=labels, allow_skipped=allow_skipped)
+    measure(use, labeled, json, level, labels, floor, allow_skipped)
 
 
 @uses_model()
@@ -107,7 +107,7 @@ def search(
     from selftaught.cli.search import search as find
 
     sheet = out or (Path("search.png") if json is None and csv is None else None)
-    find(use, queries, within, k, Output(sheet, json, csv), root=root, exact=exact, allow_skipped=allow_skipped)
+    find(use, queries, within, k, Output(sheet, json, csv), root, exact, allow_skipped)
 
 
 @uses_model(device=None)
@@ -233,16 +233,7 @@ def explore(
     """
     from selftaught.cli.explore import explore as show
 
-    show(
-        use,
-        images,
-        before=before,
-        snapshots=snapshots,
-        port=port,
-        selections=selections,
-        browser=browser,
-        allow_skipped=allow_skipped,
-    )
+    show(use, images, before, snapshots, port, selections, browser, allow_skipped)
 
 
 @uses_model(device=None, whiten=None)
@@ -263,22 +254,6 @@ def share(
 
     Example: selftaught share run --out folder --license apache-2.0
     """
-    from selftaught.cli.model_use import load_model
-    from selftaught.errors import UsageError, printable
-    from selftaught.files import fill_folder
+    from selftaught.cli.share import share as give
 
-    use = replace(use, device="cpu")
-    if (out is None) == (push is None):
-        raise UsageError("say where to: --out FOLDER, or --push user/name")
-    if push is not None:
-        print(f"uploaded: {load_model(use).push_to_hub(push, private=not public, license=license)}")
-    if out is not None:
-        with fill_folder(out) as place:
-            shared = load_model(use).save(place, license=license)
-        print(f"the model and its card are in {printable(out)}")
-        if shared.why_not is not None:
-            print(f"only selftaught can load it: {shared.why_not}")
-            return
-        print("timm, transformers and sentence-transformers can load it too; their vectors beside the model's:")
-        for what, words in shared.parity.items():
-            print(f"  {what}: {words}")
+    give(replace(use, device="cpu"), out, push, public, license)

@@ -55,7 +55,6 @@ def search(
     within: str | None,
     k: int,
     output: Output,
-    *,
     root: Path | None,
     exact: bool,
     allow_skipped: bool,
@@ -66,31 +65,21 @@ def search(
         raise UsageError(f"there is no folder {printable(root)}")
     for query in queries:
         _check_query(query)
-    what, index = Path(use.run), None
-    if use.run and is_index(what):
+    index = None
+    if is_index(use.run):
         refuse_options(use)
         if within is not None:
-            raise UsageError(f"{printable(what)} is an index, which is searched itself: leave --in out")
-        index = open_index(what, use.device)
+            raise UsageError(f"{printable(use.run)} is an index, which is searched itself: leave --in out")
+        index = open_index(use.run, use.device)
         ask: Ask = partial(index.search_vectors, exact=exact, root=root)
         embedder, size, places = index.embedder, len(index), index.table.roots()
     else:
-        if within is None:
-            load_model(use)  # raises an error if there is none
-            raise UsageError(
-                f"{printable(what)} is a model: name the images by --in FOLDER, or make an index of them with "
-                "selftaught index, and search that"
-            )
-        if within and is_index(Path(within)):
-            raise UsageError(
-                f"{printable(within)} is an index, which holds its model: selftaught search {printable(within)} QUERY"
-            )
         embedder, known = _open_collection(use, within, allow_skipped)
         size, places, ask = len(known.paths), [str(known.root)], _search_vectors(known, root, embedder.device)
     paths, vectors = _embed_queries(embedder, queries, allow_skipped)
     found = _without_queries(paths, vectors, ask, k, size)
     if not any(near for _, near in found):
-        raise SelftaughtError(f"there is nothing in {printable(within or what)} besides the query itself")
+        raise SelftaughtError(f"there is nothing in {printable(within or use.run)} besides the query itself")
     gone = [place for place in places if not Path(place).exists()]
     if root is None and gone:
         Reporter().say(f"{printable(gone[0])} is gone: if the photos have moved, --root says where they are")
@@ -106,8 +95,18 @@ def _check_query(query: Path) -> None:
         raise ImageError(f"cannot read {printable(query)}: {error}") from None
 
 
-def _open_collection(use: ModelUse, within: str, allow_skipped: bool) -> tuple[Embedder, Vectors]:
+def _open_collection(use: ModelUse, within: str | None, allow_skipped: bool) -> tuple[Embedder, Vectors]:
     """A model and its vectors of a collection: read from a file, or made now from images."""
+    if within is None:
+        load_model(use)  # raises an error if there is none
+        raise UsageError(
+            f"{printable(use.run)} is a model: name the images by --in FOLDER, or make an index of them with "
+            "selftaught index, and search that"
+        )
+    if is_index(within):
+        raise UsageError(
+            f"{printable(within)} is an index, which holds its model: selftaught search {printable(within)} QUERY"
+        )
     if Path(within).suffix in SUFFIXES and not Path(within).is_dir():
         embedder = load_model(use)
         if use.whiten:
@@ -153,7 +152,7 @@ def _embed_queries(embedder: Embedder, queries: Sequence[Path], allow_skipped: b
 def _without_queries(paths: Sequence[Path], vectors: Tensor, ask: Ask, k: int, size: int) -> Found:
     """The k nearest of each query, without the query's own file under any name; all paths in one form."""
     found: dict[int, list[Hit]] = {}
-    count, rest = min(k + 1, size), list(range(len(paths)))
+    count, rest = max(1, min(k + 1, size)), list(range(len(paths)))
     while rest:
         for number, near in zip(rest, ask(vectors[rest], count), strict=True):
             found[number] = [one for one in near if not _is_same_file(one.path, paths[number])][:k]

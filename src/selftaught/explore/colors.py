@@ -15,7 +15,7 @@ CLUSTERS = 20
 
 
 def color_by(exhibit: Exhibit, kind: str, version: int) -> dict[str, Any]:
-    """Classes (names, and for each photo the number of its class) or numbers (-1 if unknown)."""
+    """Classes (names, and for each photo the number of its class) or numbers (None if unknown)."""
     vectors = exhibit.versions[version].vectors
     if kind == "folder":
         folders = [exhibit.folder(number) for number in range(len(exhibit))]
@@ -29,13 +29,13 @@ def color_by(exhibit: Exhibit, kind: str, version: int) -> dict[str, Any]:
         return {"names": [f"cluster {n + 1}" for n in range(count)], "values": by_size[clusters].tolist()}
     if kind == "date":
         return {"unit": "date", "values": [exhibit.date(number) for number in range(len(exhibit))]}
-    return {"unit": "distance", "values": nearest_distances(vectors).tolist()}
+    return {"unit": "distance", "values": nearest_distances(vectors)}
 
 
-def nearest_distances(vectors: Tensor) -> Tensor:
-    """The distance of each photo to its nearest neighbor; -1 if it is alone."""
+def nearest_distances(vectors: Tensor) -> list[float] | list[None]:
+    """The distance of each photo to its nearest neighbor; None if it is alone."""
     if len(vectors) < 2:
-        return torch.full((len(vectors),), -1.0)
+        return [None] * len(vectors)
     search, _ = choose_search("auto", len(vectors), vectors.device)
     distances, _ = search(vectors, vectors, 1, exclude=torch.arange(len(vectors)))
-    return distances[:, 0]
+    return [distance for (distance,) in distances.tolist()]

@@ -19,6 +19,8 @@ from selftaught.index import Index, as_path, locate_image, to_jpeg
 
 PHOTO_SIDE = 1600
 """Long side of the largest picture that is sent."""
+LINK_NAME = 60
+"""The most characters from a photo's name in that of a link: in Unicode, each may take 4 of 255 bytes."""
 EXIF, TAKEN = 0x8769, 36867
 SELECTION = re.compile(r"[\w][\w .-]{0,63}")
 """The name of a folder of links."""
@@ -63,8 +65,8 @@ class Exhibit:
         """A large JPEG, encoded again: no byte of the file itself is ever sent."""
         return to_jpeg(self._open(number, PHOTO_SIDE), PHOTO_SIDE)
 
-    def date(self, number: int) -> float:
-        """When a photo was taken by its metadata, or else when its file was changed, in seconds; -1 if unknown."""
+    def date(self, number: int) -> float | None:
+        """When a photo was taken by its metadata, or else when its file was changed, in seconds; None if unknown."""
         path = self.paths[number]
         try:
             with Image.open(path) as image:
@@ -72,19 +74,23 @@ class Exhibit:
             return datetime.strptime(taken, "%Y:%m:%d %H:%M:%S").timestamp()
         except Exception:  # broken metadata must not cause an error
             place = path.archive if isinstance(path, Member) else path
-            return os.path.getmtime(place) if os.path.exists(place) else -1.0  # noqa: PTH110, PTH204
+            return os.path.getmtime(place) if os.path.exists(place) else None  # noqa: PTH110, PTH204
 
     def link(self, numbers: Sequence[int], folder: Path, name: str) -> Path:
         """Make ``folder/name`` with a link to each photo; it must be new, and its name a plain word or two."""
         if not SELECTION.fullmatch(name) or name.endswith((".", " ")):
             raise UsageError("name the folder with letters, digits, spaces, dots and dashes")
+        for number in numbers:
+            if not os.path.exists(self.paths[number]):  # noqa: PTH110
+                where = printable(self.names[number])
+                raise UsageError(f"{where} is gone, or lies in a tar file: no link can lead to it")
         place = folder / name
         try:
             folder.mkdir(parents=True, exist_ok=True)
             place.mkdir()
             for rank, number in enumerate(numbers, 1):
                 base = os.path.basename(self.names[number])  # noqa: PTH119
-                (place / f"{rank:05d} {base}").symlink_to(plain_path(self.paths[number]))
+                (place / f"{rank:05d} {base[-LINK_NAME:]}").symlink_to(plain_path(self.paths[number]))
         except FileExistsError:
             raise UsageError(f"there is a folder {printable(place)} already: choose another name") from None
         except OSError as error:

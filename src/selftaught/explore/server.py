@@ -20,9 +20,8 @@ def serve(exhibit: Exhibit, port: int, selections: Path, *, browser: bool = Fals
 
     try:
         place = socket.create_server(("127.0.0.1", port))
-    except (OSError, OverflowError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "there is no such port"
-        raise UsageError(f"port {port} cannot be used: {reason}; choose another by --port") from None
+    except OSError as error:
+        raise UsageError(f"port {port} cannot be used: {error.strerror}; choose another by --port") from None
     token = secrets.token_urlsafe(16)
     maps = Maps([version.vectors for version in exhibit.versions])
     app = make_app(exhibit, maps, token, selections)

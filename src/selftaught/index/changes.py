@@ -17,7 +17,7 @@ from selftaught.encoding import Failures
 from selftaught.errors import UsageError, counted, printable
 from selftaught.files import lock_folder, plain_path
 from selftaught.index.collection import Index
-from selftaught.index.scale import write_scale
+from selftaught.index.scale import read_scale, write_scale
 from selftaught.index.table import ImageRow, ImageTable, as_path, is_below, spaced
 from selftaught.index.thumbnails import thumbnail
 
@@ -48,7 +48,7 @@ def add_images(
 def sync_images(
     index: Index, source: str | os.PathLike[str] | None = None, *, allow_skipped: bool = False, quiet: bool = False
 ) -> Change:
-    """Make the index match a folder (by default each folder it was made from); images elsewhere stay."""
+    """Make the index match a folder or shards (by default each folder it was made from); images elsewhere stay."""
     reporter = Reporter(quiet)
     sources = [source] if source is not None else index.table.roots()
     try:
@@ -62,7 +62,9 @@ def sync_images(
         index.table.refresh()
         for images in folders:
             root, here = str(plain_path(images.root)), set(_paths(images))
-            gone = [path for path in index.table.paths() if is_below(path, root) and path not in here]
+            archives = {""} if images.members is None else set(images.members.archives)
+            below = [path for path in index.table.paths() if is_below(path, root) and path not in here]
+            gone = [path for path in below if _archive(path[len(root) :].lstrip(os.sep)) in archives]
             index.table.remove(gone)
             change = _add(index, images, allow_skipped, reporter)
             removed = total.removed + len(gone) + change.removed
@@ -144,8 +146,8 @@ class _Writer:
 
 
 def _finish(table: ImageTable, change: Change, reporter: Reporter) -> Change:
-    """Tidy a changed index, write its scale of distances, and print the recall of an approximate search."""
-    if change.written or change.removed:
+    """Tidy an index that has changed, write its scale of distances, and print the recall of an approximate search."""
+    if read_scale(table) is None:  # also where a killed process has changed it
         built = table.tidy()
         write_scale(table)
         if table.is_approximate:
@@ -161,6 +163,12 @@ def measure_recall(table: ImageTable) -> float:
     pairs = zip(exact, found, strict=True)
     hits = [len({row[0] for row in true} & {row[0] for row in near}) / len(true) for true, near in pairs]
     return sum(hits) / len(hits)
+
+
+def _archive(file: str) -> str:
+    """The tar file that an image lies in; "" if it is a file of its own."""
+    end = file.lower().find(".tar/")
+    return file[: end + 4] if end >= 0 else ""
 
 
 def _paths(images: ImageFolder) -> list[str]:

@@ -128,11 +128,12 @@ def make_index(folder: str | os.PathLike[str], embedder: Embedder) -> Index:
 
 
 def locate_image(path: str, root: str, moved: Path | None = None) -> Path:
-    """The place of an image: its path, or the same place in ``moved``, the new folder of the photos."""
-    if moved is None:
-        return Path(path)
+    """The place of an image: its path, or if it is gone, the same place in ``moved``, the new folder of the photos."""
+    here = Path(path)
+    if moved is None or here.exists():
+        return here
     there = moved / os.path.relpath(path, root)
-    return there if there.exists() else Path(path)
+    return there if there.exists() else here
 
 
 def _is_begun(folder: Path) -> bool:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +15,6 @@ from selftaught.retrieval import nearest
 FILE = "neighbors.json"
 SAMPLE, NEIGHBORS = 300, 10
 """The number of images whose neighbors make the scale, and the number of neighbors of each."""
-QUANTILES = 1001
 
 
 @dataclass(frozen=True)
@@ -43,28 +41,29 @@ def scale_of(vectors: Tensor) -> Scale:
         return Scale([])
     some = torch.tensor(spaced(len(vectors), SAMPLE))
     distances, _ = nearest(vectors[some], vectors, min(NEIGHBORS, len(vectors) - 1), exclude=some)
-    return _scale(distances.flatten().tolist())
+    return Scale(sorted(distances.flatten().tolist()))
 
 
 def scale_of_table(table: ImageTable) -> Scale:
     """The scale that was written with a table, or else a new one."""
+    if (written := read_scale(table)) is not None:
+        return written
+    paths, vectors = table.take_vectors(spaced(len(table), SAMPLE)) if len(table) else ([], torch.empty(0, 1))
+    found = table.nearest(vectors, NEIGHBORS + 1)
+    near = [[d for path, _, d in row if path != own][:NEIGHBORS] for own, row in zip(paths, found, strict=True)]
+    return Scale(sorted(distance for row in near for distance in row))
+
+
+def read_scale(table: ImageTable) -> Scale | None:
+    """The scale that was written with a table as it is now; None if the table has changed since."""
     notes = read_json(table.folder / FILE) or {}
     with suppress(ValueError, KeyError, TypeError):
         if notes["version"] == table.version:
             return Scale([float(distance) for distance in notes["distances"]])
-    paths, vectors = table.take_vectors(spaced(len(table), SAMPLE)) if len(table) else ([], torch.empty(0, 1))
-    found = table.nearest(vectors, NEIGHBORS + 1)
-    near = [[d for path, _, d in row if path != own][:NEIGHBORS] for own, row in zip(paths, found, strict=True)]
-    return _scale([distance for row in near for distance in row])
+    return None
 
 
 def write_scale(table: ImageTable) -> None:
     """Write the scale beside a table that has changed."""
     notes = {"version": table.version, "distances": list(scale_of_table(table).distances)}
     write_json(table.folder / FILE, notes, indent=None)
-
-
-def _scale(distances: Sequence[float]) -> Scale:
-    if len(distances) > QUANTILES:
-        distances = np.quantile(np.asarray(distances), np.linspace(0, 1, QUANTILES)).tolist()
-    return Scale(sorted(distances))

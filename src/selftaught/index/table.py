@@ -100,8 +100,7 @@ class ImageTable:
     def column(self, *names: str) -> pa.Table:
         """Some columns of all rows, in an order that stays the same while nothing changes."""
         with _in_words(self.folder):
-            found = self._table.search().select(list(names)).to_arrow()
-        return found if isinstance(found, pa.Table) else pa.table(found)
+            return self._table.search().select(list(names)).to_arrow()
 
     def paths(self) -> list[str]:
         return list(map(as_path, self.column("path")["path"].to_pylist()))

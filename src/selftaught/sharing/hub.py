@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import huggingface_hub
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, RepositoryNotFoundError
+from huggingface_hub.errors import LocalTokenNotFoundError, RepositoryNotFoundError
 
 from selftaught.errors import SelftaughtError, UsageError, one_line, printable
 from selftaught.model_files import DESCRIPTION, WEIGHTS
@@ -38,7 +38,7 @@ def download(repository: str) -> Path:
             f"there is no run {printable(repository)}, no backbone and no public model of the hub of that name: "
             f"check the spelling, or {LOGIN}"
         ) from None
-    except (OSError, ValueError, HfHubHTTPError) as error:
+    except Exception as error:  # those of the network and of the hub share no class
         why = "the model hub cannot be reached" if offline else one_line(error)
         raise SelftaughtError(
             f"there is no run {printable(repository)}, and no model of that name could be fetched: {why}"
@@ -62,6 +62,6 @@ def upload(write: Callable[[Path], object], repository: str, private: bool = Tru
             )
         except LocalTokenNotFoundError:
             raise UsageError(f"{repository} was not uploaded, because you are not logged in: {LOGIN}") from None
-        except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
+        except Exception as error:  # as above
             raise SelftaughtError(f"{repository} was not uploaded: {one_line(error)} ({LOGIN})") from None
     return str(made)

@@ -40,13 +40,14 @@ function byClass(kind, { names, values }) {
   return rows;
 }
 function byNumber({ values, unit }) {
-  const known = Float64Array.from(values.filter((value) => value >= 0)).sort();
+  const known = Float64Array.from(values.filter((value) => value !== null)).sort();
   const low = known[Math.floor(0.01 * known.length)] ?? 0, high = known[Math.floor(0.99 * (known.length - 1))] ?? 1;
-  const text = (value) => (unit === "date" ? new Date(1000 * value).toISOString().slice(0, 10) : value.toFixed(3));
+  // The Swedish form of a date is YYYY-MM-DD.
+  const text = (value) => (unit === "date" ? new Date(1000 * value).toLocaleDateString("sv") : value.toFixed(3));
   const none = toPixel(themeColor("--line"));
-  map.colors = Uint32Array.from(values, (value) => (value < 0 ? none : toPixel(ramp((value - low) / (high - low || 1)))));
+  map.colors = Uint32Array.from(values, (value) => (value === null ? none : toPixel(ramp((value - low) / (high - low || 1)))));
   const word = unit === "date" ? "date" : "distance to the nearest";
-  legend.describe = (photo) => (values[photo] < 0 ? "" : `${word}: ${text(values[photo])}`);
+  legend.describe = (photo) => (values[photo] === null ? "" : `${word}: ${text(values[photo])}`);
   return [0, 0.25, 0.5, 0.75, 1].map((part) => [ramp(part), text(low + part * (high - low))]);
 }
 function ramp(part) {

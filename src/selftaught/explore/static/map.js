@@ -47,7 +47,6 @@ function screen(photo) {
   return [x, (view.y - map.shown[2 * photo + 1]) * view.scale + canvas.height / 2];
 }
 function paint() {
-  const began = performance.now();
   resize();  // what the panel holds may have changed the canvas since the last frame
   if (whole) showAll();
   const { width, height } = canvas;
@@ -69,7 +68,7 @@ function paint() {
     pen.strokeStyle = mark; pen.lineWidth = 2 * ratio();
     pen.setLineDash([6, 4]); pen.stroke(); pen.setLineDash([]);
   }
-  Object.assign(canvas.dataset, { frame: (performance.now() - began).toFixed(1), thumbnails: rectangles.length });
+  canvas.dataset.thumbnails = rectangles.length;
 }
 function paintPoints(pixels, width, height, radius) {
   const plain = toPixel(themeColor("--mark")), faint = toPixel(themeColor("--line")), inside = [], disk = [];

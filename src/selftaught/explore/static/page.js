@@ -153,6 +153,5 @@ try {
   resize();
   fit();
   await setVersion(versions.length - 1);
-  canvas.dataset.ready = "yes";
   await watch();
 } catch (error) { say("The page cannot reach its server: " + error.message); }

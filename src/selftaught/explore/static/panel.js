@@ -24,8 +24,8 @@ export async function follow() {
   const mine = ++turn, view = /^#view=(\d{1,9})$/.exec(location.hash);
   if (view && views[view[1]]) { await views[view[1]](); return; }
   const found = /^#photo=(\d{1,9})$/.exec(location.hash), photo = found ? Number(found[1]) : -1;
-  show(photo);
   if (photo < 0 || photo >= shelf.names.length) { panel.hidden = true; show(-1); resize(); return; }
+  show(photo);
   if (!isVisible(photo)) goTo(photo);
   title(shelf.names[photo]);
   panel.append(make("img", "", { className: "large", src: "photo/" + photo, alt: shelf.names[photo] }));

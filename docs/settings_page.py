@@ -1,4 +1,4 @@
-"""docs/settings.md: every setting and every signal. ``python -m selftaught.cli.settings_page > docs/settings.md``."""
+"""docs/settings.md: every setting and every signal. ``python docs/settings_page.py > docs/settings.md``."""
 
 import ast
 import inspect
@@ -22,7 +22,7 @@ The defaults below are those of `official`; **`selftaught train` uses `best`**, 
 in Python `None` except where it is among the values: the run chooses, and says what and why. `settings.json` of a run
 holds them: `settings` as used, `asked` those left open or asked for otherwise, `reasons` why they were chosen.
 
-This page is made from the docstrings of the settings: `python -m selftaught.cli.settings_page > docs/settings.md`."""
+This page is made from the docstrings of the settings: `python docs/settings_page.py > docs/settings.md`."""
 
 
 def make_page() -> str:

@@ -18,9 +18,11 @@ from selftaught.data import (
     open_image,
 )
 from selftaught.embedder import Embedder
-from selftaught.errors import ImageError
+from selftaught.errors import ImageError, counted
 from selftaught.retrieval import Pairs, Proposal, connect, diameter, find_neighbors, members, propose_threshold
 
+KINDS = {"same bytes": "with the same bytes", "same pixels": "with the same pixels", "near": "nearly the same"}
+COLUMNS = ("group", "rank", "path", "kind", "distance", "diameter", "width", "height", "bytes", "sharpness")
 SAMPLE = 40
 """The number of photos that are copied on purpose, to learn how near copies are."""
 
@@ -65,9 +67,42 @@ class Duplicates:
     """Distances of copies made on purpose to their originals."""
 
     @property
+    def kinds(self) -> list[str]:
+        """How each image that is a copy of a better one relates to it."""
+        return [copy.kind for group in self.groups for copy in group.copies[1:]]
+
+    @property
     def extra(self) -> int:
         """The number of images that are a copy of a better one."""
-        return sum(len(group.copies) - 1 for group in self.groups)
+        return len(self.kinds)
+
+    def summarize(self) -> str:
+        """A sentence with the number of copies of each kind."""
+        kinds = self.kinds
+        if not kinds:
+            return f"No duplicates among {counted(len(self.images), 'photo')}."
+        counts = [f"{kinds.count(kind)} {name}" for kind, name in KINDS.items() if kind in kinds]
+        copies = "1 is a copy" if self.extra == 1 else f"{self.extra} are copies"
+        groups = counted(len(self.groups), "group")
+        return f"Among {counted(len(self.images), 'photo')}, {copies}, in {groups}: {', '.join(counts)}."
+
+    def describe_threshold(self) -> str:
+        """The threshold and its reason; where there is none, how near copies were found all the same."""
+        value, reason = self.proposal.threshold, self.proposal.reason
+        if value is not None:
+            return f"{value:.3g} ({reason})"
+        return f"none ({reason}){'; copies nearly the same were found by their pixels' if 'near' in self.kinds else ''}"
+
+    def rows(self) -> list[tuple[object, ...]]:
+        """The table of copies, with its header first; the best of each group comes first."""
+        rows: list[tuple[object, ...]] = [COLUMNS]
+        for number, group in enumerate(self.groups, 1):
+            for rank, copy in enumerate(group.copies, 1):
+                seen = copy.picture
+                distances = f"{copy.distance:.4f}", f"{group.diameter:.4f}"
+                about = seen.width, seen.height, seen.bytes, f"{seen.sharpness:.1f}"
+                rows.append((number, rank, self.images.files[copy.index], copy.kind, *distances, *about))
+        return rows
 
 
 def leave_out_links(images: ImageFolder) -> ImageFolder:
