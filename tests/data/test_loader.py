@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 from several import apart, wait_until
-from torch.utils.data import Dataset
 
 from selftaught.data import FileReader, ReadersEnded, ViewRequest, Views, find_images
 from selftaught.data.loader import Loader
@@ -54,20 +53,18 @@ def test_a_reader_that_the_system_ends_between_two_passes_is_one_sentence(
         reader.close()
 
 
-class FullDisk(Dataset[torch.Tensor]):
-    """Its items do not fit into the files, those of the shared memory too, that a reader may write from now on."""
-
-    def __getitem__(self, _: ViewRequest) -> torch.Tensor:
-        resource = pytest.importorskip("resource")
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-        return torch.zeros(10_000)
+def answer_on_a_full_disk(_: ViewRequest) -> torch.Tensor:
+    """More than fits into the files, those of the shared memory too, that a reader may write from now on."""
+    resource = pytest.importorskip("resource")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    return torch.zeros(10_000)
 
 
 def test_readers_that_cannot_send_what_they_read_are_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.2)
-    loader = Loader(FullDisk(), torch.stack, workers=1)
+    loader = Loader(answer_on_a_full_disk, torch.stack, workers=1)
     try:
         with pytest.raises(ReadersEnded, match=r"the shared memory ran out .*--shm-size.*workers=N"):
             list(loader.read([[ViewRequest("", "center")]]))

@@ -12,7 +12,7 @@ from selftaught.data.augment import augment
 from selftaught.data.crop_boxes import scale_boxes
 from selftaught.data.decoded_cache import DecodedCache
 from selftaught.data.decoded_images import DecodedImage, Decoder, collate, split
-from selftaught.data.device_crops import CropResizer, Packed
+from selftaught.data.device_crops import Packed, Resample, resample, resize_crops
 from selftaught.data.device_images import DeviceImages, move_to_device
 from selftaught.data.folder import ImageFolder
 from selftaught.data.loader import Loader, prefetch
@@ -29,7 +29,7 @@ class CachedReader(ImageReader):
 
     def __init__(self, views: Views, side: int, workers: int, device: torch.device, cache: DecodedCache) -> None:
         self.views, self.side, self.device, self.cache = views, side, device, cache
-        self.crop_resizer = CropResizer()
+        self._compiled: Resample | None = None
         self._decoder = Decoder(views, side)
         self._loader = Loader(self._decoder, collate, workers)
         self._known: defaultdict[str, dict[str, int]] = defaultdict(dict)
@@ -67,16 +67,16 @@ class CachedReader(ImageReader):
 
     def compile(self, images: int) -> None:
         """Compile the cutting of views, by cutting two different numbers of them."""
-        self.crop_resizer.compile()
+        self._compiled = torch.compile(resample, dynamic=True)
         for count in (2 * images, images + 1):
             side = self.views.size + count
             pixels = torch.zeros(side * side, 3, dtype=torch.uint8, device=self.device)
             packed = Packed(pixels, np.zeros(1, int), np.full((1, 2), side))
             boxes = np.tile([0, 0, side, side - 40], (count, 1))
-            self.crop_resizer(packed, np.zeros(count, int), boxes, boxes[:, 0] < 0, self.views.size)
+            resize_crops(packed, np.zeros(count, int), boxes, boxes[:, 0] < 0, self.views.size, self._compiled)
 
     def uncompile(self) -> None:
-        self.crop_resizer = CropResizer()
+        self._compiled = None
 
     @property
     def note(self) -> str | None:
@@ -148,7 +148,7 @@ class CachedReader(ImageReader):
             for position, (request, slot) in enumerate(zip(batch, slots, strict=True)):
                 stored = self.cache.load(slot) if slot >= 0 else None
                 # One that was found, but has been damaged since, is decoded here.
-                found = stored or (next(new) if slot < 0 else self._decoder[request])
+                found = stored or (next(new) if slot < 0 else self._decoder(request))
                 if isinstance(found, str):
                     failures.append((position, found))
                     continue
@@ -193,7 +193,6 @@ class CachedReader(ImageReader):
             current.wait_event(piece.event)
             piece.packed.pixels.record_stream(current)
         view = piece.batch[0].view
-        assert view != "check"
         if not piece.positions:
             empty = torch.empty(0, 1, 3, 1, 1, dtype=torch.uint8, device=self.device)
             return Batch(empty, [], list(piece.failures))
@@ -202,8 +201,8 @@ class CachedReader(ImageReader):
         boxes = scale_boxes(boxes, piece.originals, piece.packed.sizes[piece.rows])
         count = boxes.shape[1]
         rows = np.repeat(piece.rows, count)
-        resizer = self.crop_resizer if view == "random" else CropResizer()  # the other is compiled for one size
-        images = resizer(piece.packed, rows, boxes.reshape(-1, 4), flips.reshape(-1), size)
+        compiled = self._compiled if view == "random" else None  # it is compiled for one size
+        images = resize_crops(piece.packed, rows, boxes.reshape(-1, 4), flips.reshape(-1), size, compiled)
         batch = Batch(images.unflatten(0, (-1, count)), piece.positions, list(piece.failures))
         return augment(batch, piece.batch, self.views)
 

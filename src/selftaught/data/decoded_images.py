@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from selftaught.data.images import open_image, stamp
 from selftaught.data.requests import ViewRequest
@@ -47,7 +46,7 @@ def shrink(image: Image.Image, side: int) -> Image.Image:
     return image.resize((width, height), Image.Resampling.BICUBIC, reducing_gap=3.0)
 
 
-class Decoder(Dataset[DecodedImage | str]):
+class Decoder:
     """Decodes a file for the cache: as a finished center view, or with a short side of at most ``side``."""
 
     def __init__(self, views: Views, side: int) -> None:
@@ -59,7 +58,7 @@ class Decoder(Dataset[DecodedImage | str]):
             return f"center {self.views.use_size} of {self.views.resize}"
         return f"short side {self.side}, long side at most {LONGEST} times that, drafts from {DRAFT} times that"
 
-    def __getitem__(self, request: ViewRequest) -> DecodedImage | str:
+    def __call__(self, request: ViewRequest) -> DecodedImage | str:
         """The image, or the reason why it cannot be read."""
         before = stamp(request.path)
         try:

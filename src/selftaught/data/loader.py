@@ -15,7 +15,6 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from selftaught.data.requests import ViewRequest
 from selftaught.errors import SelftaughtError
 
 T = TypeVar("T")
@@ -36,16 +35,19 @@ class ReadersEnded(SelftaughtError, RuntimeError):
 
 
 class Loader(Generic[T]):
-    """Passes batches of requests to a dataset, in order. Workers start at the first and stay until :meth:`close`."""
+    """Answers batches of requests in order. Workers start at the first batch and stay until :meth:`close`.
+
+    ``answer``: the function that workers call for each request; ``collate`` makes one object of a batch of its results.
+    """
 
     def __init__(
-        self, dataset: Dataset[Any], collate: Callable[[list[Any]], T], workers: int, pin_memory: bool = False
+        self, answer: Callable[[Any], Any], collate: Callable[[list[Any]], T], workers: int, pin_memory: bool = False
     ) -> None:
-        self.workers = workers
-        self._requests: Iterable[list[ViewRequest]] = ()
+        self.workers, self._answer, self._collate = workers, answer, collate
+        self._requests: Iterable[list[Any]] = ()
         with _no_advice():
             self._loader: DataLoader[Any] = DataLoader(
-                dataset,
+                _Answers(answer),
                 batch_sampler=self,
                 num_workers=workers,
                 persistent_workers=workers > 0,
@@ -55,11 +57,11 @@ class Loader(Generic[T]):
                 generator=torch.Generator(),  # otherwise each pass draws from the global random state
             )
 
-    def __iter__(self) -> Iterator[list[ViewRequest]]:
+    def __iter__(self) -> Iterator[list[Any]]:
         """The requests of the current pass, as the batch sampler of torch's loader."""
         return iter(self._requests)
 
-    def read(self, requests: Iterable[list[ViewRequest]]) -> Iterator[T]:
+    def read(self, requests: Iterable[list[Any]]) -> Iterator[T]:
         """The answers in order.
 
         Raises:
@@ -74,10 +76,9 @@ class Loader(Generic[T]):
                 raise ReadersEnded(f"the system ended a process that reads images, {how}: {FEWER}") from None
             raise
 
-    def read_here(self, requests: Iterable[list[ViewRequest]]) -> Iterator[T]:
+    def read_here(self, requests: Iterable[list[Any]]) -> Iterator[T]:
         """The answers in order, without workers."""
-        collate = self._loader.collate_fn
-        return (collate([self._loader.dataset[request] for request in batch]) for batch in requests)
+        return (self._collate([self._answer(request) for request in batch]) for batch in requests)
 
     def start(self) -> None:
         """Start the workers now: later, other threads might hold locks that a new process would wait for forever."""
@@ -131,6 +132,16 @@ def prefetch(items: Iterator[T]) -> Generator[T]:
         finally:
             for future in waiting:
                 future.cancel()
+
+
+class _Answers(Dataset[Any]):
+    """A function as torch's loader wants it."""
+
+    def __init__(self, answer: Callable[[Any], Any]) -> None:
+        self.answer = answer
+
+    def __getitem__(self, request: Any) -> Any:
+        return self.answer(request)
 
 
 @contextmanager
