@@ -1,5 +1,6 @@
 """Folders of images → batches of views."""
 
+from selftaught.data.augment import Augmentations as Augmentations
 from selftaught.data.benchmarks import BENCHMARKS as BENCHMARKS
 from selftaught.data.benchmarks import benchmark_of as benchmark_of
 from selftaught.data.benchmarks import check_benchmark as check_benchmark
