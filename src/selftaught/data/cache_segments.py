@@ -1,8 +1,10 @@
-"""The records of a segment of the cache, and a check whether they can be right."""
+"""The segments of a collection in the cache: their records, and a check whether these can be right."""
 
 import stat
 import zlib
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,14 +24,26 @@ RECORD = np.dtype(
 LONGEST_SIDE = 2**20
 
 
-def segment_sizes(index: Path) -> tuple[int, int] | None:
-    """The sizes of a segment's two files in bytes; None unless both exist."""
-    try:
-        found = [path.stat() for path in (index, index.with_suffix(".pixels"))]
-    except OSError:
-        return None
-    regular = all(stat.S_ISREG(status.st_mode) for status in found)
-    return (found[0].st_size, found[1].st_size) if regular else None
+class Segment(NamedTuple):
+    """The two files of a segment, and their sizes in bytes."""
+
+    records: Path
+    pixels: Path
+    records_size: int
+    pixels_size: int
+
+
+def list_segments(folder: Path) -> list[Segment]:
+    """The segments of a collection, sorted by name. What cannot be read is not among them."""
+    segments = []
+    with suppress(OSError):
+        for index in sorted(folder.glob("*.index")):
+            files = index, index.with_suffix(".pixels")
+            with suppress(OSError):
+                found = [file.stat() for file in files]
+                if all(stat.S_ISREG(status.st_mode) for status in found):
+                    segments.append(Segment(*files, found[0].st_size, found[1].st_size))
+    return segments
 
 
 def read_records(index: Path) -> np.ndarray:
