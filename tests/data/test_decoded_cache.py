@@ -3,6 +3,7 @@ import shutil
 import signal
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -349,6 +350,24 @@ def test_writing_makes_room_by_deleting_what_no_process_uses(photos: Path, tmp_p
     read(source, requests(photos))
     assert source.cache.closed_because is None
     assert [held.name for held in cached_collections(tmp_path)] == ["new"]
+
+
+def test_a_folder_in_the_cache_that_cannot_be_read_hinders_no_other(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "closed").mkdir()
+    scandir = os.scandir
+
+    def refuse(place: Path) -> Any:
+        if Path(place).name == "closed":
+            raise PermissionError(13, "Permission denied")
+        return scandir(place)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    source = reader(tmp_path)
+    read(source, requests(photos))
+    assert source.cache.closed_because is None
+    source.close()
 
 
 def test_a_collection_without_a_name_is_counted_and_can_be_deleted(photos: Path, tmp_path: Path) -> None:

@@ -79,9 +79,8 @@ def claim_collection(folder: Path, collection: str) -> int:
     file = os.open(folder / ABOUT, os.O_RDWR | os.O_CREAT, 0o666)
     if fcntl is not None:
         fcntl.flock(file, fcntl.LOCK_SH)
-    about = json.dumps({"collection": collection}).encode("utf-8", "surrogateescape")
     os.ftruncate(file, 0)
-    os.write(file, about)
+    os.write(file, json.dumps({"collection": collection}).encode())
     return file
 
 
@@ -126,9 +125,10 @@ def _held(root: Path) -> int:
 
 
 def _size(folder: Path) -> int:
+    """The bytes of the files in a folder, without those that are deleted meanwhile or cannot be read."""
     size = 0
-    with suppress(FileNotFoundError, NotADirectoryError):  # deleted in the meantime
+    with suppress(OSError):
         for entry in os.scandir(folder):
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 size += entry.stat().st_size
     return size

@@ -20,6 +20,12 @@ Stamp = tuple[int, int]
 """A file's size in bytes and its time of change in ns: either differs after a change."""
 
 
+def is_photo_name(name: str) -> bool:
+    """Whether a file is named as a photo, in a format that is read or not."""
+    ending = os.path.splitext(name)[1].lower()  # noqa: PTH122, a Path per image costs too much
+    return ending in EXTENSIONS or ending in UNREAD
+
+
 def open_image(path: str | os.PathLike[str], least: int | None = None) -> Image.Image:
     """Read an image as RGB: EXIF rotation applied, first frame, transparency on white, 16 bits scaled to 8.
 
@@ -46,11 +52,11 @@ def open_image(path: str | os.PathLike[str], least: int | None = None) -> Image.
         raise ImageError("not an image that can be read (JPEG, PNG, WebP, BMP, TIFF or GIF)") from None
     except Image.DecompressionBombError:
         raise ImageError("over 178 megapixels; make it smaller") from None
-    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-        raise ImageError(_why(error)) from None
     except MemoryError:
         raise ImageError("too large for the memory") from None
     except Exception as error:  # decoders can raise anything on damaged files
+        if isinstance(error, OSError) and error.errno is not None:  # of the system
+            raise ImageError(_why(error)) from None
         if "truncated" in str(error):
             raise ImageError("damaged: the file ends too early") from None
         raise ImageError(f"damaged: {' '.join(str(error).split()) or type(error).__name__}") from None
@@ -124,8 +130,6 @@ def _content(path: str | os.PathLike[str]) -> str | os.PathLike[str] | io.BytesI
             member = find_member(os.fspath(path))
             if member is None:
                 raise
-        except OSError as error:
-            raise ImageError(_why(error)) from None
     if member.size == 0:
         raise ImageError("empty file")
     content = read_member(member)
