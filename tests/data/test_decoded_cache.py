@@ -41,7 +41,7 @@ def reader(root: Path, side: int = 48, workers: int = 0, limit: int | None = Non
 
 
 def kind(source: CachedReader) -> str:
-    return source._decoder.kind(ViewRequest("", "random"))
+    return source._decoder.kind("random")
 
 
 def requests(photos: Path, view: str = "random") -> list[list[ViewRequest]]:

@@ -137,7 +137,7 @@ def test_a_disk_that_cannot_be_read_is_not_called_a_damaged_image(
 
     Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
     monkeypatch.setattr(Image, "open", fail)
-    with pytest.raises(ImageError, match="^Input/output error$"):
+    with pytest.raises(ImageError, match=r"^Input/output error$"):
         open_image(tmp_path / "a.png")
 
 

@@ -1,7 +1,7 @@
 """Views from decoded images: read from files the first time, from the cache and the device's memory from then on."""
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
@@ -39,15 +39,15 @@ class CachedReader(ImageReader):
 
     def prepare(self, images: ImageFolder, labeled: ImageFolder | None) -> None:
         """Find the images that are stored already; if some are not, start the workers."""
-        whole = True
         wanted: tuple[tuple[View, ImageFolder | None], ...] = (("random", images), ("center", labeled))
+        missing = 0
         for view, folder in wanted:
             paths = folder.paths() if folder is not None else []
-            kind = self._decoder.kind(ViewRequest("", view))
+            kind = self._decoder.kind(view)
             self._known[kind] = self._stored_slots(kind, paths)
-            whole = whole and len(self._known[kind]) == len(paths)
-        self._late = whole
-        if not whole:
+            missing += len(paths) - len(self._known[kind])
+        self._late = not missing
+        if missing:
             self._loader.start()
 
     def read(self, batches: Iterable[list[ViewRequest]]) -> Iterator[Batch]:
@@ -107,25 +107,26 @@ class CachedReader(ImageReader):
     def _cached(self, batches: Iterator[list[ViewRequest]], left: list[list[ViewRequest]]) -> Iterator["_Piece"]:
         """Batches whose images are all cached, up to the first other batch, which is put into ``left``."""
         for batch in batches:
-            kind = self._decoder.kind(batch[0])
-            here = self._resident.get(kind)
+            here = self._resident.get(self._decoder.kind(batch[0].view))
             if here is not None and all(request.path in here.rows for request in batch):
                 rows = np.array([here.rows[request.path] for request in batch])
-                yield _Piece(batch, here.packed, rows, here.originals[rows], list(range(len(batch))))
-                continue
-            slots, whole = self._find(kind, batch), False
-            if min(slots) >= 0:
-                sizes, originals = self.cache.sizes(slots)
-                packed = Packed.empty(sizes, self._stream is not None)
-                read = [self.cache.read(slot, part) for slot, part in zip(slots, packed.parts(), strict=True)]
-                for request, good in zip(batch, read, strict=True):
-                    if not good:  # damaged
-                        self._known[kind].pop(request.path, None)
-                whole = all(read)
-            if not whole:
+                yield _Piece(batch, here.packed, rows, here.originals[rows], list(range(len(batch))), [])
+            elif (piece := self._load(batch)) is not None:
+                yield self._send(piece)
+            else:
                 left.append(batch)
                 return
-            yield self._send(_Piece(batch, packed, np.arange(len(batch)), originals, list(range(len(batch)))))
+
+    def _load(self, batch: list[ViewRequest]) -> "_Piece | None":
+        """A batch from the cache; None if one of its images is missing or damaged."""
+        slots = self._find(batch)
+        if min(slots) < 0:
+            return None
+        sizes, originals = self.cache.sizes(slots)
+        packed = Packed.empty(sizes, self._stream is not None)
+        if not all(self.cache.read(slot, part) for slot, part in zip(slots, packed.parts(), strict=True)):
+            return None
+        return _Piece(batch, packed, np.arange(len(batch)), originals, list(range(len(batch))), [])
 
     def _decoded(self, batches: Iterator[list[ViewRequest]]) -> Iterator["_Piece"]:
         """Batches with images missing or damaged in the cache: workers decode them, and this process stores them."""
@@ -133,8 +134,7 @@ class CachedReader(ImageReader):
 
         def missing() -> Iterator[list[ViewRequest]]:
             for batch in batches:
-                found = self._find(self._decoder.kind(batch[0]), batch)
-                slots = [slot if slot >= 0 and self.cache.verify(slot) else -1 for slot in found]
+                slots = [slot if slot >= 0 and self.cache.verify(slot) else -1 for slot in self._find(batch)]
                 waiting.append((batch, slots))
                 yield [request for request, slot in zip(batch, slots, strict=True) if slot < 0]
 
@@ -153,7 +153,7 @@ class CachedReader(ImageReader):
                     failures.append((position, found))
                     continue
                 if stored is None:
-                    kind = self._decoder.kind(request)
+                    kind = self._decoder.kind(request.view)
                     self.cache.add(kind, request.path, found)
                     self._known[kind][request.path] = -1
                 images.append(found)
@@ -170,7 +170,9 @@ class CachedReader(ImageReader):
         found = zip(paths, self.cache.find(kind, paths), strict=True)
         return {path: slot for path, slot in found if slot >= 0}
 
-    def _find(self, kind: str, batch: list[ViewRequest]) -> list[int]:
+    def _find(self, batch: list[ViewRequest]) -> list[int]:
+        """The place of each image in the cache; -1 if it is not stored."""
+        kind = self._decoder.kind(batch[0].view)
         known = self._known[kind]
         new = list({request.path for request in batch if known.get(request.path, -1) < 0})
         known.update(self._stored_slots(kind, new))
@@ -195,7 +197,7 @@ class CachedReader(ImageReader):
         view = piece.batch[0].view
         if not piece.positions:
             empty = torch.empty(0, 1, 3, 1, 1, dtype=torch.uint8, device=self.device)
-            return Batch(empty, [], list(piece.failures))
+            return Batch(empty, [], piece.failures)
         seeds = np.array([piece.batch[position].seed for position in piece.positions], np.uint64)
         boxes, flips, size = self.views.cuts(view, piece.originals, seeds)
         boxes = scale_boxes(boxes, piece.originals, piece.packed.sizes[piece.rows])
@@ -203,7 +205,7 @@ class CachedReader(ImageReader):
         rows = np.repeat(piece.rows, count)
         compiled = self._compiled if view == "random" else None  # it is compiled for one size
         images = resize_crops(piece.packed, rows, boxes.reshape(-1, 4), flips.reshape(-1), size, compiled)
-        batch = Batch(images.unflatten(0, (-1, count)), piece.positions, list(piece.failures))
+        batch = Batch(images.unflatten(0, (-1, count)), piece.positions, piece.failures)
         return augment(batch, piece.batch, self.views.augmentations)
 
 
@@ -217,6 +219,6 @@ class _Piece(NamedTuple):
     originals: np.ndarray
     """The images' sizes before they were made smaller, n×2."""
     positions: list[int]
-    failures: Sequence[tuple[int, str]] = ()
+    failures: list[tuple[int, str]]
     event: torch.cuda.Event | None = None
     """Reached when the pixels have arrived on the device."""

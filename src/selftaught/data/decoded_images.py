@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from selftaught.data.images import open_image, stamp
-from selftaught.data.requests import ViewRequest
+from selftaught.data.requests import View, ViewRequest
 from selftaught.data.views import Views
 from selftaught.errors import ImageError
 
@@ -52,9 +52,9 @@ class Decoder:
     def __init__(self, views: Views, side: int) -> None:
         self.views, self.side = views, side
 
-    def kind(self, request: ViewRequest) -> str:
-        """Everything, besides the file, that the pixels stored for a request depend on."""
-        if request.view == "center":
+    def kind(self, view: View) -> str:
+        """Everything, besides the file, that the pixels stored for a view depend on."""
+        if view == "center":
             return f"center {self.views.use_size} of {self.views.resize}"
         return f"short side {self.side}, long side at most {LONGEST} times that, drafts from {DRAFT} times that"
 

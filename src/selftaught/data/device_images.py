@@ -39,7 +39,6 @@ def move_to_device(cache: DecodedCache, known: dict[str, int], device: torch.dev
             pixels[begin : begin + filled] = block[:filled]
             begin, filled = begin + filled, 0
         if not cache.read(known[path], flat[filled : filled + count]):
-            del known[path]
             return None
         filled += count
     pixels[begin : begin + filled] = block[:filled]
