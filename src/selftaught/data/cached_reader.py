@@ -123,7 +123,7 @@ class CachedReader(ImageReader):
         if min(slots) < 0:
             return None
         sizes, originals = self.cache.sizes(slots)
-        packed = Packed.empty(sizes, self._stream is not None)
+        packed = Packed.empty(sizes, pin_memory=self._stream is not None)
         if not all(self.cache.read(slot, part) for slot, part in zip(slots, packed.parts(), strict=True)):
             return None
         return _Piece(batch, packed, np.arange(len(batch)), originals, list(range(len(batch))), [])
@@ -159,7 +159,7 @@ class CachedReader(ImageReader):
                 images.append(found)
                 positions.append(position)
             sizes = np.array([image.pixels.shape[1::-1] for image in images], np.int64).reshape(-1, 2)
-            packed = Packed.empty(sizes, self._stream is not None)
+            packed = Packed.empty(sizes, pin_memory=self._stream is not None)
             for image, part in zip(images, packed.parts(), strict=True):
                 part[:] = image.pixels.reshape(-1, 3)
             originals = np.array([image.original for image in images], np.int64).reshape(-1, 2)

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from selftaught.data.images import open_image, stamp
+from selftaught.data.images import Stamp, open_image, stamp
 from selftaught.data.requests import View, ViewRequest
 from selftaught.data.views import Views
 from selftaught.errors import ImageError
@@ -28,8 +28,8 @@ class DecodedImage:
     """uint8 height×width×3."""
     original: tuple[int, int]
     """Width and height before it was made smaller."""
-    stamp: tuple[int, int]
-    """The file's :func:`stamp` when it was read."""
+    stamp: Stamp
+    """The file's when it was read."""
 
 
 def shrink(image: Image.Image, side: int) -> Image.Image:
@@ -75,7 +75,7 @@ class Collated(NamedTuple):
     """Decoded images side by side in one tensor, for one transfer between processes."""
 
     pixels: Tensor
-    table: list[tuple[int, int, tuple[int, int], tuple[int, int]] | str]
+    table: list[tuple[int, int, tuple[int, int], Stamp] | str]
     """Height, width, original size and stamp of each image, or the reason why it cannot be read."""
 
 

@@ -27,10 +27,10 @@ class Packed(NamedTuple):
     """n×2, width and height."""
 
     @classmethod
-    def empty(cls, sizes: np.ndarray, pin_memory: bool = False) -> "Packed":
-        """Uninitialized memory on the host for images of these sizes."""
+    def empty(cls, sizes: np.ndarray, device: torch.device | str = "cpu", pin_memory: bool = False) -> "Packed":
+        """Uninitialized memory for images of these sizes."""
         counts = sizes.prod(1)
-        pixels = torch.empty(int(counts.sum()), 3, dtype=torch.uint8, pin_memory=pin_memory)
+        pixels = torch.empty(int(counts.sum()), 3, dtype=torch.uint8, device=device, pin_memory=pin_memory)
         return cls(pixels, counts.cumsum() - counts, sizes)
 
     def parts(self) -> Iterator[np.ndarray]:

@@ -89,7 +89,7 @@ class Loader(Generic[T]):
         """Stop the workers."""
         iterator = self._loader._iterator
         if iterator is not None:
-            workers = list(getattr(iterator, "_workers", ()))
+            workers = list(iterator._workers)  # type: ignore[attr-defined]
             iterator._shutdown_workers()  # type: ignore[attr-defined]
             _kill(workers)  # Python would wait at its exit for a worker that is stuck and ignores signals
             self._loader._iterator = None

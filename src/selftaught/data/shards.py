@@ -3,6 +3,7 @@
 import glob
 import os
 import re
+import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -98,7 +99,6 @@ def _read_shard(archive: str) -> _Shard:
 
 
 def _classes(archive: str, names: Sequence[str], places: dict[str, tuple[int, int]]) -> Iterator[str]:
-    known: dict[str, str] = {}
     with open(archive, "rb", buffering=0) as file:  # noqa: PTH123
         for name in names:
             offset, size = places.get(os.path.splitext(name)[0] + ".cls", (0, 0))  # noqa: PTH122
@@ -108,7 +108,7 @@ def _classes(archive: str, names: Sequence[str], places: dict[str, tuple[int, in
                 label = text.decode("utf-8").strip()
             except UnicodeDecodeError:
                 label = ""
-            yield known.setdefault(label, label)
+            yield sys.intern(label)
 
 
 def _labels(shards: Sequence[_Shard], level: Level | None) -> tuple[str, ...] | None:
