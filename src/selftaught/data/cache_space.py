@@ -97,14 +97,13 @@ def cache_limit(root: Path) -> int:
     return int(gigabytes * 1e9)
 
 
-def make_room(root: Path, own: Path, need: int, limit: int | None) -> int:
+def make_room(root: Path, own: Path, need: int) -> int:
     """How many bytes may be added to the cache now.
 
     If they are fewer than ``need``, collections that no process uses are deleted, the least recently used first.
-    ``own``: the folder that stays. ``limit``: the limit of the whole cache; None for :func:`cache_limit`.
+    ``own``: the folder that stays.
     """
-    limit = cache_limit(root) if limit is None else limit
-    total = _held(root)
+    limit, total = cache_limit(root), _held(root)
     if total + need > limit:
         for collection in reversed(cached_collections(root)):
             if total + need <= limit:

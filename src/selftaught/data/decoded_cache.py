@@ -33,9 +33,9 @@ UNKNOWN, GOOD, BAD = 0, 1, 2
 class DecodedCache:
     """The decoded images of one collection, to read and to add to."""
 
-    def __init__(self, collection: str, root: Path | None = None, limit: int | None = None) -> None:
+    def __init__(self, collection: str, root: Path | None = None) -> None:
         """``collection``: what the images have in common, such as their folder; it names the cache's folder."""
-        self.root, self.collection, self.limit = cache_root() if root is None else root, collection, limit
+        self.root, self.collection = cache_root() if root is None else root, collection
         name = f"{FORMAT}\0{collection}".encode("utf-8", "surrogateescape")
         self.folder = self.root / hashlib.blake2b(name, digest_size=8).hexdigest()
         self.closed_because: str | None = None
@@ -200,7 +200,7 @@ class DecodedCache:
         """Find out how much may be stored: other processes and runs share the limit."""
         if self._writing is not None:
             self._writing[0].flush()
-        self._room = make_room(self.root, self.folder, need, self.limit)
+        self._room = make_room(self.root, self.folder, need)
         self._allowance = min(MEASURED_EVERY, self._room // 8)
 
     def _begin_segment(self) -> tuple[BufferedWriter, BufferedWriter]:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -35,9 +36,9 @@ class ReadersEnded(SelftaughtError, RuntimeError):
 
 
 class Loader(Generic[T]):
-    """Answers batches of requests in order. Workers start at the first batch and stay until :meth:`close`.
+    """Calls ``answer`` for each request, in workers, and ``collate`` for the answers of each batch, in order.
 
-    ``answer``: the function that workers call for each request; ``collate`` makes one object of a batch of its results.
+    Workers start at the first batch and stay until :meth:`close`.
     """
 
     def __init__(
@@ -134,11 +135,11 @@ def prefetch(items: Iterator[T]) -> Generator[T]:
                 future.cancel()
 
 
+@dataclass
 class _Answers(Dataset[Any]):
     """A function as torch's loader wants it."""
 
-    def __init__(self, answer: Callable[[Any], Any]) -> None:
-        self.answer = answer
+    answer: Callable[[Any], Any]
 
     def __getitem__(self, request: Any) -> Any:
         return self.answer(request)
