@@ -10,14 +10,13 @@ import hashlib
 import os
 from bisect import bisect
 from collections.abc import Sequence
-from contextlib import suppress
-from io import BufferedWriter, FileIO
+from io import FileIO
 from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
 
-from selftaught.data.cache_segments import RECORD, Segment, checksum, list_segments, possible_records, read_records
+from selftaught.data.cache_segments import RECORD, Segment, SegmentWriter, checksum, list_segments, read_records
 from selftaught.data.cache_space import CACHE_LIMIT, FREE, cache_root, claim_collection, free_space, make_room
 from selftaught.data.decoded_images import DecodedImage
 from selftaught.data.images import stamp
@@ -47,9 +46,8 @@ class DecodedCache:
         self._order = np.empty(0, np.int64)  # the places of the records that can be right, in the order of their keys
         self._keys = np.empty(0, np.uint64)
         self._files: dict[Path, FileIO] = {}
-        self._writing: tuple[BufferedWriter, BufferedWriter] | None = None
-        self._waiting: list[bytes] = []
-        self._written = self._room = self._allowance = 0
+        self._writer: SegmentWriter | None = None
+        self._room = self._allowance = 0
         self._claim: int | None = None
         try:
             self._claim = claim_collection(self.folder, collection)
@@ -62,23 +60,21 @@ class DecodedCache:
         """Read the records that this process or others have added since the last time; false if there are none."""
         self.flush()
         segments = list_segments(self.folder)
-        if self._writing is not None and Path(self._writing[1].name) not in {segment.records for segment in segments}:
+        if self._writer is not None and self._writer.records not in {segment.records for segment in segments}:
             self._end_segment()  # it was deleted: images added to it would never be found
         if segments == self._segments:
             return False
         earlier = zip(self._segments, pairwise(self._starts), strict=True)
         before = {segment.records: (segment, self._states[start:end]) for segment, (start, end) in earlier}
-        tables = [read_records(segment.records) for segment in segments]
-        self._segments, self._starts = segments, [0, *accumulate(map(len, tables))]
-        self._records = np.concatenate([np.empty(0, RECORD), *tables])
+        tables, possible = zip((np.empty(0, RECORD), np.empty(0, bool)), *map(read_records, segments), strict=True)
+        self._segments, self._starts = segments, list(accumulate(map(len, tables)))
+        self._records = np.concatenate(tables)
         self._states = np.full(len(self._records), UNKNOWN, np.uint8)
-        possible = np.zeros(len(self._records), bool)
         for segment, (start, end) in zip(segments, pairwise(self._starts), strict=True):
-            possible[start:end] = possible_records(self._records[start:end], segment.pixels_size)
             old, states = before.get(segment.records, (segment, self._states[:0]))
             if segment.records_size >= old.records_size and segment.pixels_size >= old.pixels_size:
                 self._states[start:end][: len(states)] = states[: end - start]
-        rows = np.flatnonzero(possible)
+        rows = np.flatnonzero(np.concatenate(possible))
         self._order = rows[self._records["key"][rows].argsort(kind="stable")]
         self._keys = self._records["key"][self._order]
         return True
@@ -130,41 +126,30 @@ class DecodedCache:
         """Store an image, unless the cache is full. It is found after the next :meth:`refresh`."""
         if self.closed_because is not None:
             return
-        pixels = np.ascontiguousarray(image.pixels)
-        height, width = pixels.shape[:2]
+        need = image.pixels.nbytes
         try:
-            if pixels.nbytes > self._allowance:
-                self._measure(pixels.nbytes)
-            if pixels.nbytes > self._room:
-                full = free_space(self.root) - FREE < pixels.nbytes
+            if need > self._allowance:
+                self._measure(need)
+            if need > self._room:
+                full = free_space(self.root) - FREE < need
                 limit = f"it has reached its limit ({CACHE_LIMIT} sets another)"
                 self.closed_because = f"{self.root} is on a disk that is nearly full" if full else limit
                 return
-            self._drop_cut_segment()
-            self._writing = self._writing or self._begin_segment()
-            place = (self._written, width, height, *image.original)
-            record = np.array((_key(kind, path), *image.stamp, *place, 0), RECORD)
-            record["checksum"] = checksum(record, pixels)
-            self._writing[0].write(pixels.data)
-            self._written += pixels.nbytes
-            self._room -= pixels.nbytes + RECORD.itemsize
-            self._allowance -= pixels.nbytes
-            self._waiting.append(record.tobytes())
-            if len(self._waiting) >= 256:
-                self.flush()
+            if self._writer is not None and self._writer.is_cut():
+                self._writer.drop()
+                self._writer = None
+            self._writer = self._writer or self._begin_segment()
+            self._writer.add(_key(kind, path), image)
+            self._room -= need + RECORD.itemsize
+            self._allowance -= need
         except OSError as error:
             self._stop(error)
 
     def flush(self) -> None:
         """Let other processes find the images that were added."""
-        if self._writing is None:
-            return
-        data, index = self._writing
         try:
-            data.flush()
-            index.write(b"".join(self._waiting))
-            index.flush()
-            self._waiting.clear()
+            if self._writer is not None:
+                self._writer.flush()
         except OSError as error:
             self._stop(error)
 
@@ -198,34 +183,22 @@ class DecodedCache:
 
     def _measure(self, need: int) -> None:
         """Find out how much may be stored: other processes and runs share the limit."""
-        if self._writing is not None:
-            self._writing[0].flush()
+        if self._writer is not None:
+            self._writer.flush()
         self._room = make_room(self.root, self.folder, need)
         self._allowance = min(MEASURED_EVERY, self._room // 8)
 
-    def _begin_segment(self) -> tuple[BufferedWriter, BufferedWriter]:
+    def _begin_segment(self) -> SegmentWriter:
         if not self.folder.is_dir():
             if self._claim is not None:
                 os.close(self._claim)
             self._claim = claim_collection(self.folder, self.collection)
-        self._written = 0
-        name = f"{len(self._segments):04d}-{os.getpid()}-{os.urandom(3).hex()}"
-        return (self.folder / f"{name}.pixels").open("wb"), (self.folder / f"{name}.index").open("wb")
-
-    def _drop_cut_segment(self) -> None:
-        """Give up a segment that was cut: pixels written beyond its end would leave a gap where others were."""
-        if self._writing is None or os.fstat(self._writing[0].fileno()).st_size >= self._writing[0].raw.tell():
-            return
-        cut = self._writing[0].name
-        self._end_segment()
-        os.truncate(cut, 0)
+        return SegmentWriter(self.folder, len(self._segments))
 
     def _end_segment(self) -> None:
-        with suppress(OSError):
-            for file in self._writing or ():
-                file.close()
-        self._writing = None
-        self._waiting.clear()
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None
 
     def _close_files(self) -> None:
         for file in self._files.values():

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +17,9 @@ LONGEST = 4
 """The long side of a stored image is at most this many times the largest short side."""
 DRAFT = 2
 """A JPEG may be read at a fraction of its size if that is at least this many times its stored size."""
+
+Collated = tuple[Tensor, list[tuple[int, int, tuple[int, int], Stamp] | str]]
+"""The pixels of images; height, width, original size and stamp of each, or the reason why it cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -71,24 +73,17 @@ class Decoder:
         return DecodedImage(np.asarray(shrink(image, self.side)), image.size, before)
 
 
-class Collated(NamedTuple):
-    """Decoded images side by side in one tensor, for one transfer between processes."""
-
-    pixels: Tensor
-    table: list[tuple[int, int, tuple[int, int], Stamp] | str]
-    """Height, width, original size and stamp of each image, or the reason why it cannot be read."""
-
-
 def collate(results: Sequence[DecodedImage | str]) -> Collated:
+    """Decoded images side by side in one tensor, for one transfer between processes."""
     flat = [result.pixels.reshape(-1, 3) for result in results if not isinstance(result, str)]
     pixels = torch.from_numpy(np.concatenate(flat)) if flat else torch.empty(0, 3, dtype=torch.uint8)
-    return Collated(pixels, [r if isinstance(r, str) else (*r.pixels.shape[:2], r.original, r.stamp) for r in results])
+    return pixels, [r if isinstance(r, str) else (*r.pixels.shape[:2], r.original, r.stamp) for r in results]
 
 
 def split(collated: Collated) -> Iterator[DecodedImage | str]:
     """What :func:`collate` was given."""
-    flat, start = collated.pixels.numpy(), 0
-    for row in collated.table:
+    flat, start = collated[0].numpy(), 0
+    for row in collated[1]:
         if isinstance(row, str):
             yield row
             continue
