@@ -53,7 +53,7 @@ def test_a_reader_that_the_system_ends_between_two_passes_is_one_sentence(
         reader.close()
 
 
-def answer_on_a_full_disk(_: ViewRequest) -> torch.Tensor:
+def answer_on_a_full_disk(_: list[ViewRequest]) -> torch.Tensor:
     """More than fits into the files, those of the shared memory too, that a reader may write from now on."""
     resource = pytest.importorskip("resource")
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
@@ -64,7 +64,7 @@ def test_readers_that_cannot_send_what_they_read_are_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.2)
-    loader = Loader(answer_on_a_full_disk, torch.stack, workers=1)
+    loader = Loader(answer_on_a_full_disk, workers=1)
     try:
         with pytest.raises(ReadersEnded, match=r"the shared memory ran out .*--shm-size.*workers=N"):
             list(loader.read([[ViewRequest("", "center")]]))

@@ -11,7 +11,7 @@ import torch
 from selftaught.data.augment import augment
 from selftaught.data.crop_boxes import scale_boxes
 from selftaught.data.decoded_cache import DecodedCache
-from selftaught.data.decoded_images import DecodedImage, Decoder, collate, split
+from selftaught.data.decoded_images import DecodedImage, Decoder, split
 from selftaught.data.device_crops import Packed, Resample, resample, resize_crops
 from selftaught.data.device_images import DeviceImages, move_to_device
 from selftaught.data.folder import ImageFolder
@@ -31,7 +31,7 @@ class CachedReader(ImageReader):
         self.views, self.side, self.device, self.cache = views, side, device, cache
         self._compiled: Resample | None = None
         self._decoder = Decoder(views, side)
-        self._loader = Loader(self._decoder, collate, workers)
+        self._loader = Loader(self._decoder.read, workers)
         self._known: defaultdict[str, dict[str, int]] = defaultdict(dict)
         self._resident: dict[str, DeviceImages] = {}
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None

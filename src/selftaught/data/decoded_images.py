@@ -60,6 +60,13 @@ class Decoder:
             return f"center {self.views.use_size} of {self.views.resize}"
         return f"short side {self.side}, long side at most {LONGEST} times that, drafts from {DRAFT} times that"
 
+    def read(self, requests: Sequence[ViewRequest]) -> Collated:
+        """Decoded images side by side in one tensor, for one transfer between processes."""
+        results = [self(request) for request in requests]
+        flat = [result.pixels.reshape(-1, 3) for result in results if not isinstance(result, str)]
+        pixels = torch.from_numpy(np.concatenate(flat)) if flat else torch.empty(0, 3, dtype=torch.uint8)
+        return pixels, [r if isinstance(r, str) else (*r.pixels.shape[:2], r.original, r.stamp) for r in results]
+
     def __call__(self, request: ViewRequest) -> DecodedImage | str:
         """The image, or the reason why it cannot be read."""
         before = stamp(request.path)
@@ -73,15 +80,8 @@ class Decoder:
         return DecodedImage(np.asarray(shrink(image, self.side)), image.size, before)
 
 
-def collate(results: Sequence[DecodedImage | str]) -> Collated:
-    """Decoded images side by side in one tensor, for one transfer between processes."""
-    flat = [result.pixels.reshape(-1, 3) for result in results if not isinstance(result, str)]
-    pixels = torch.from_numpy(np.concatenate(flat)) if flat else torch.empty(0, 3, dtype=torch.uint8)
-    return pixels, [r if isinstance(r, str) else (*r.pixels.shape[:2], r.original, r.stamp) for r in results]
-
-
 def split(collated: Collated) -> Iterator[DecodedImage | str]:
-    """What :func:`collate` was given."""
+    """The images that :meth:`Decoder.read` has put together."""
     flat, start = collated[0].numpy(), 0
     for row in collated[1]:
         if isinstance(row, str):

@@ -24,7 +24,7 @@ class FileReader(ImageReader):
 
     def __init__(self, views: Views, workers: int = 0, device: torch.device | str = "cpu") -> None:
         self.views, self.device = views, torch.device(device)
-        self._loader = Loader(partial(_make_views, views), _collate, workers, pin_memory=self.device.type == "cuda")
+        self._loader = Loader(partial(_make_views, views), workers, pin_memory=self.device.type == "cuda")
 
     def prepare(self, images: ImageFolder, labeled: ImageFolder | None) -> None:  # noqa: ARG002
         self._loader.start()
@@ -41,7 +41,7 @@ class FileReader(ImageReader):
 
 def find_unreadable(images: ImageFolder, workers: int = 0, advance: Advance = lambda _: None) -> list[Skipped]:
     """Read every image once; returns those that cannot be read, with the reasons."""
-    loader = Loader(_find_fault, list, workers)
+    loader = Loader(_find_faults, workers)
     files, skipped = iter(images.files), list[Skipped]()
     try:
         for reasons in loader.read(in_batches(map(images.path, range(len(images))), CHECKED_AT_ONCE)):
@@ -53,25 +53,24 @@ def find_unreadable(images: ImageFolder, workers: int = 0, advance: Advance = la
     return skipped
 
 
-def _find_fault(path: str) -> str | None:
-    """The reason why a file cannot be read, if it cannot."""
-    try:
-        open_image(path)
-    except ImageError as error:
-        return str(error)
-    return None
+def _find_faults(paths: list[str]) -> list[str | None]:
+    """For each file the reason why it cannot be read, or None."""
+    faults: list[str | None] = [None] * len(paths)
+    for position, path in enumerate(paths):
+        try:
+            open_image(path)
+        except ImageError as error:
+            faults[position] = str(error)
+    return faults
 
 
-def _make_views(views: Views, request: ViewRequest) -> Tensor | str:
-    """The views of a file, or the reason why it cannot be read."""
-    try:
-        return views(open_image(request.path), request.view, request.seed)
-    except ImageError as error:
-        return str(error)
-
-
-def _collate(results: list[Tensor | str]) -> Batch:
-    positions = [i for i, result in enumerate(results) if isinstance(result, Tensor)]
-    images = [result for result in results if isinstance(result, Tensor)]
-    stacked = torch.stack(images) if images else torch.empty(0, 1, 3, 1, 1, dtype=torch.uint8)
-    return Batch(stacked, positions, [(i, result) for i, result in enumerate(results) if isinstance(result, str)])
+def _make_views(views: Views, requests: list[ViewRequest]) -> Batch:
+    images: list[Tensor] = []
+    batch = Batch(torch.empty(0, 1, 3, 1, 1, dtype=torch.uint8), [], [])
+    for position, request in enumerate(requests):
+        try:
+            images.append(views(open_image(request.path), request.view, request.seed))
+            batch.positions.append(position)
+        except ImageError as error:
+            batch.failures.append((position, str(error)))
+    return batch._replace(images=torch.stack(images)) if images else batch

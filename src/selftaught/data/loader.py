@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -36,24 +35,19 @@ class ReadersEnded(SelftaughtError, RuntimeError):
 
 
 class Loader(Generic[T]):
-    """Calls ``answer`` for each request, in workers, and ``collate`` for the answers of each batch, in order.
+    """Answers batches of requests in workers, in order. These start at the first and stay until :meth:`close`."""
 
-    Workers start at the first batch and stay until :meth:`close`.
-    """
-
-    def __init__(
-        self, answer: Callable[[Any], Any], collate: Callable[[list[Any]], T], workers: int, pin_memory: bool = False
-    ) -> None:
-        self.workers, self._answer, self._collate = workers, answer, collate
+    def __init__(self, answer: Callable[[list[Any]], T], workers: int, pin_memory: bool = False) -> None:
+        self.workers, self._answer = workers, answer
         self._requests: Iterable[list[Any]] = ()
         with _no_advice():
             self._loader: DataLoader[Any] = DataLoader(
-                _Answers(answer),
+                _Requests(),
                 batch_sampler=self,
                 num_workers=workers,
                 persistent_workers=workers > 0,
                 pin_memory=pin_memory,
-                collate_fn=collate,
+                collate_fn=answer,
                 worker_init_fn=_begin_worker,
                 generator=torch.Generator(),  # otherwise each pass draws from the global random state
             )
@@ -79,7 +73,7 @@ class Loader(Generic[T]):
 
     def read_here(self, requests: Iterable[list[Any]]) -> Iterator[T]:
         """The answers in order, without workers."""
-        return (self._collate([self._answer(request) for request in batch]) for batch in requests)
+        return map(self._answer, requests)
 
     def start(self) -> None:
         """Start the workers now: later, other threads might hold locks that a new process would wait for forever."""
@@ -135,14 +129,11 @@ def prefetch(items: Iterator[T]) -> Generator[T]:
                 future.cancel()
 
 
-@dataclass
-class _Answers(Dataset[Any]):
-    """A function as torch's loader wants it."""
-
-    answer: Callable[[Any], Any]
+class _Requests(Dataset[Any]):
+    """Leaves the work to the function that answers a whole batch."""
 
     def __getitem__(self, request: Any) -> Any:
-        return self.answer(request)
+        return request
 
 
 @contextmanager
