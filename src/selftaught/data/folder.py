@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from selftaught.data.images import EXTENSIONS, is_photo_name
+from selftaught.data.images import EXTENSIONS, PHOTOS
 from selftaught.data.labels import Level, folder_labels, read_labels, usual_level
 from selftaught.data.tar_index import TarIndex, plain_files
 from selftaught.errors import SelftaughtError, UsageError, counted, printable
@@ -183,7 +183,7 @@ def find_images(
                         continue
                     if _is_folder(entry):
                         folders.append((entry.is_symlink(), name, entry.path))
-                    elif is_photo_name(name):
+                    elif name.lower().endswith(PHOTOS):
                         found.append(prefix + name)
         except OSError as error:
             if prefix and allow_skipped:

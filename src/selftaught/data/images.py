@@ -16,15 +16,10 @@ from selftaught.errors import ImageError
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
 UNREAD = frozenset({".heic", ".heif", ".avif"})
 """Endings of photos in formats that are not read here: they are left out with a reason, not in silence."""
+PHOTOS = (*EXTENSIONS, *UNREAD)
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
 Stamp = tuple[int, int]
 """A file's size in bytes and its time of change in ns: either differs after a change."""
-
-
-def is_photo_name(name: str) -> bool:
-    """Whether a file is named as a photo, in a format that is read or not."""
-    ending = os.path.splitext(name)[1].lower()  # noqa: PTH122, a Path per image costs too much
-    return ending in EXTENSIONS or ending in UNREAD
 
 
 def open_image(path: str | os.PathLike[str], least: int | None = None) -> Image.Image:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from selftaught.data.folder import ImageFolder
-from selftaught.data.images import EXTENSIONS, is_photo_name
+from selftaught.data.images import EXTENSIONS, PHOTOS
 from selftaught.data.labels import Level, folder_labels, usual_level
 from selftaught.data.tar import list_members
 from selftaught.data.tar_index import TarIndex
@@ -89,7 +89,7 @@ class _Shard(NamedTuple):
 def _read_shard(archive: str) -> _Shard:
     places = list_members(archive)
     shown = [name for name in places if not name.startswith(".") and "/." not in name]
-    names = list(filter(is_photo_name, shown))
+    names = [name for name in shown if name.lower().endswith(PHOTOS)]
     return _Shard(
         names,
         array("q", (places[name][0] for name in names)),
