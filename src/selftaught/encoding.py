@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from selftaught.console import Interrupts, Tell
 from selftaught.data import (
     Advance,
+    Augmentations,
     Batch,
     Embedded,
     FileReader,
@@ -63,8 +64,8 @@ def views_at_use(inputs: Preprocessing) -> Views:
 
 def views_in_training(inputs: Preprocessing, settings: Settings) -> Views:
     """The views that training makes of images."""
-    views = views_at_use(inputs)
-    return replace(views, crop_scale=settings.crop_scale, crop_shape=settings.crop_shape, color=settings.color)
+    scale, shape, augmentations = settings.crop_scale, settings.crop_shape, Augmentations.of(settings)
+    return replace(views_at_use(inputs), crop_scale=scale, crop_shape=shape, augmentations=augmentations)
 
 
 @dataclass(frozen=True)

@@ -54,24 +54,22 @@ class VectorLog:
 
     def __init__(self, path: Path, *, model: str, root: str, dim: int) -> None:
         self.path, about = path, {"model": model, "root": root, "dim": dim}
-        self.batches: list[LoggedBatch] = []
+        self.batches: list[LoggedBatch]
         """Those that were there when the log was opened."""
-        self.started_over = False
+        self.started_over: bool
         """Whether it was useless because it is of another model or folder."""
-        end = 0
         try:
             if not path.exists():
-                self._file = path.open("xb", buffering=0)
-            else:
-                found = read_log(path, about) if path.is_file() else None  # reading a pipe might never end
-                if found is None:
-                    raise UsageError(
-                        f"{printable(path)} is needed for unfinished work, but was not written by selftaught embed: "
-                        "move it away, or give another --out"
-                    )
-                self._file = path.open("r+b", buffering=0)
-                self.batches, end = found
-                self.started_over = not end and path.stat().st_size > 0
+                path.touch()
+            found = read_log(path, about) if path.is_file() else None  # reading a pipe might never end
+            if found is None:
+                raise UsageError(
+                    f"{printable(path)} is needed for unfinished work, but was not written by selftaught embed: "
+                    "move it away, or give another --out"
+                )
+            self.batches, end = found
+            self.started_over = not end and path.stat().st_size > 0
+            self._file = path.open("r+b", buffering=0)
             self._file.truncate(end)
             self._file.seek(end)
             if not end:

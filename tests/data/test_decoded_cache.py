@@ -2,7 +2,9 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,12 +37,18 @@ def much_free_space(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_space, "free_space", lambda _: 10**12)
 
 
-def reader(root: Path, side: int = 48, workers: int = 0, limit: int | None = None) -> CachedReader:
-    return CachedReader(VIEWS, side, workers, CPU, DecodedCache("photos", root, limit))
+@pytest.fixture
+def set_limit(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Limits all caches to so many bytes."""
+    return lambda limit: monkeypatch.setenv("SELFTAUGHT_CACHE_GB", f"{limit / 1e9:.9f}")
+
+
+def reader(root: Path, side: int = 48, workers: int = 0, collection: str = "photos") -> CachedReader:
+    return CachedReader(VIEWS, side, workers, CPU, DecodedCache(collection, root))
 
 
 def kind(source: CachedReader) -> str:
-    return source._decoder.kind(ViewRequest("", "random"))
+    return source._decoder.kind("random")
 
 
 def requests(photos: Path, view: str = "random") -> list[list[ViewRequest]]:
@@ -126,16 +134,19 @@ def test_unreadable_files_are_named_every_time(photos: Path, tmp_path: Path) -> 
     assert (got.positions, len(got.images)) == ([], 0)
 
 
-def test_a_full_cache_stores_no_more_and_images_are_read_all_the_same(photos: Path, tmp_path: Path) -> None:
-    room = 5 * 48 * 62 * 3
-    source = reader(tmp_path, limit=room)
+def test_a_full_cache_stores_no_more_and_images_are_read_all_the_same(
+    photos: Path, tmp_path: Path, set_limit: Callable[[int], None]
+) -> None:
     plain = read(reader(tmp_path / "other"), requests(photos))
+    room = 5 * 48 * 62 * 3
+    set_limit(room)
+    source = reader(tmp_path / "cache")
     for _ in range(2):
         assert torch.equal(read(source, requests(photos)), plain)
     assert source.cache.closed_because is not None
     assert "limit" in source.cache.closed_because
     source.close()
-    assert 0 < cached_collections(tmp_path)[0].bytes < room + 5000
+    assert 0 < cached_collections(tmp_path / "cache")[0].bytes < room + 5000
 
 
 def test_no_other_limit_is_advised_where_the_disk_is_full(
@@ -149,15 +160,18 @@ def test_no_other_limit_is_advised_where_the_disk_is_full(
     source.close()
 
 
-def test_what_was_not_used_for_longest_makes_room(photos: Path, tmp_path: Path) -> None:
+def test_what_was_not_used_for_longest_makes_room(
+    photos: Path, tmp_path: Path, set_limit: Callable[[int], None]
+) -> None:
     for name in ("old", "new"):
-        source = CachedReader(VIEWS, 48, 0, CPU, DecodedCache(name, tmp_path))
+        source = reader(tmp_path, collection=name)
         read(source, requests(photos))
         source.close()
     (old,) = [held for held in cached_collections(tmp_path) if held.name == "old"]
     os.utime(old.folder / "about.json", (1, 1))
     total = sum(held.bytes for held in cached_collections(tmp_path))
-    DecodedCache("third", tmp_path, limit=total - 1000).close()
+    set_limit(total - 1000)
+    DecodedCache("third", tmp_path).close()
     assert {held.name for held in cached_collections(tmp_path)} == {"new", "third"}
 
 
@@ -172,7 +186,7 @@ def test_what_is_in_use_is_not_deleted(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_to_is_no_hindrance(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    source = CachedReader(VIEWS, 48, 0, CPU, DecodedCache("photos", tmp_path / "file"))
+    source = reader(tmp_path / "file")
     assert source.cache.closed_because is not None
     assert len(read(source, requests(photos))) == 24
 
@@ -315,10 +329,11 @@ def test_pixels_stored_with_other_settings_of_the_decoder_are_not_used(
     assert reader(tmp_path).cache.folder != source.cache.folder
 
 
-def test_all_processes_and_runs_share_one_limit(photos: Path, tmp_path: Path) -> None:
+def test_all_processes_and_runs_share_one_limit(photos: Path, tmp_path: Path, set_limit: Callable[[int], None]) -> None:
     one = 48 * 62 * 3
     limit = 20 * one
-    sources = [CachedReader(VIEWS, 48, 0, CPU, DecodedCache(name, tmp_path, limit)) for name in ("a", "b", "b", "c")]
+    set_limit(limit)
+    sources = [reader(tmp_path, collection=name) for name in ("a", "b", "b", "c")]
     passes = [source.read(requests(photos)) for source in sources]
     for batches in zip(*passes, strict=True):
         assert len(batches) == 4
@@ -329,10 +344,11 @@ def test_all_processes_and_runs_share_one_limit(photos: Path, tmp_path: Path) ->
 
 
 def test_space_on_the_disk_is_measured_again_while_writing(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_limit: Callable[[int], None]
 ) -> None:
     monkeypatch.setattr("selftaught.data.decoded_cache.MEASURED_EVERY", 6 * 48 * 62 * 3)
-    source = reader(tmp_path, limit=10**9)
+    set_limit(10**9)
+    source = reader(tmp_path)
     batches = source.read(requests(photos))
     next(batches)
     monkeypatch.setattr(cache_space, "free_space", lambda _: cache_space.FREE)
@@ -342,13 +358,34 @@ def test_space_on_the_disk_is_measured_again_while_writing(
     assert cached_collections(tmp_path)[0].bytes < 15 * 48 * 62 * 3
 
 
-def test_writing_makes_room_by_deleting_what_no_process_uses(photos: Path, tmp_path: Path) -> None:
+def test_writing_makes_room_by_deleting_what_no_process_uses(
+    photos: Path, tmp_path: Path, set_limit: Callable[[int], None]
+) -> None:
     filled(tmp_path, photos)
     (old,) = cached_collections(tmp_path)
-    source = CachedReader(VIEWS, 48, 0, CPU, DecodedCache("new", tmp_path, old.bytes + 10**4))
+    set_limit(old.bytes + 10**4)
+    source = reader(tmp_path, collection="new")
     read(source, requests(photos))
     assert source.cache.closed_because is None
     assert [held.name for held in cached_collections(tmp_path)] == ["new"]
+
+
+def test_a_folder_in_the_cache_that_cannot_be_read_hinders_no_other(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "closed").mkdir()
+    scandir = os.scandir
+
+    def refuse(place: Path) -> Any:
+        if Path(place).name == "closed":
+            raise PermissionError(13, "Permission denied")
+        return scandir(place)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    source = reader(tmp_path)
+    read(source, requests(photos))
+    assert source.cache.closed_because is None
+    source.close()
 
 
 def test_a_collection_without_a_name_is_counted_and_can_be_deleted(photos: Path, tmp_path: Path) -> None:

@@ -129,6 +129,18 @@ def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
+def test_a_disk_that_cannot_be_read_is_not_called_a_damaged_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    monkeypatch.setattr(Image, "open", fail)
+    with pytest.raises(ImageError, match=r"^Input/output error$"):
+        open_image(tmp_path / "a.png")
+
+
 def test_a_giant_image_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
     Image.new("1", (30000, 30000)).save(tmp_path / "giant.png")
     with pytest.raises(ImageError, match="megapixels"):

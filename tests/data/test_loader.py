@@ -1,15 +1,16 @@
 import multiprocessing
 import os
 import signal
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from several import apart, wait_until
-from torch.utils.data import Dataset
 
 from selftaught.data import FileReader, ReadersEnded, ViewRequest, Views, find_images
-from selftaught.data.loader import Loader
+from selftaught.data.loader import AHEAD, Loader, prefetch
 from selftaught.errors import SelftaughtError
 
 VIEWS = Views(8, 9, 9)
@@ -54,20 +55,18 @@ def test_a_reader_that_the_system_ends_between_two_passes_is_one_sentence(
         reader.close()
 
 
-class FullDisk(Dataset[torch.Tensor]):
-    """Its items do not fit into the files, those of the shared memory too, that a reader may write from now on."""
-
-    def __getitem__(self, _: ViewRequest) -> torch.Tensor:
-        resource = pytest.importorskip("resource")
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-        return torch.zeros(10_000)
+def answer_on_a_full_disk(_: list[ViewRequest]) -> torch.Tensor:
+    """More than fits into the files, those of the shared memory too, that a reader may write from now on."""
+    resource = pytest.importorskip("resource")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    return torch.zeros(10_000)
 
 
 def test_readers_that_cannot_send_what_they_read_are_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.2)
-    loader = Loader(FullDisk(), torch.stack, workers=1)
+    loader = Loader(answer_on_a_full_disk, workers=1)
     try:
         with pytest.raises(ReadersEnded, match=r"the shared memory ran out .*--shm-size.*workers=N"):
             list(loader.read([[ViewRequest("", "center")]]))
@@ -149,3 +148,41 @@ def test_readers_do_not_hear_interrupts_from_their_first_moment_on(
         assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
     finally:
         reader.close()
+
+
+def test_items_come_in_order_from_another_thread_and_only_a_few_ahead() -> None:
+    made: list[int] = []
+    threads = set()
+
+    def items() -> Iterator[int]:
+        for number in range(20):
+            threads.add(threading.current_thread())
+            made.append(number)
+            yield number
+
+    for number in prefetch(items()):
+        assert len(made) <= number + 1 + AHEAD
+    assert made == list(range(20))
+    assert threading.current_thread() not in threads
+    assert len(threads) == 1
+
+
+def test_an_error_comes_after_the_items_before_it() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        yield 2
+        raise OSError("the disk is gone")
+
+    found = prefetch(items())
+    assert [next(found), next(found)] == [1, 2]
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(found)
+
+
+def test_who_stops_early_leaves_no_thread_behind() -> None:
+    before = threading.active_count()
+    found = prefetch(iter(range(1000)))
+    assert next(found) == 0
+    assert threading.active_count() == before + 1
+    found.close()
+    assert threading.active_count() == before

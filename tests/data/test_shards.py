@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from selftaught.data import ImageFolder, Skipped, absolute, find_images, join_folders, open_image, open_images
+from selftaught.data import (
+    ImageFolder,
+    Skipped,
+    absolute,
+    find_images,
+    find_unreadable,
+    join_folders,
+    open_image,
+    open_images,
+)
 from selftaught.data.images import stamp
 from selftaught.data.shards import expand
 from selftaught.data.tar_index import Member
@@ -158,6 +167,13 @@ def test_a_class_that_is_missing_among_others_is_named_and_no_folder_stands_in_f
 def test_hidden_members_and_other_files_are_left_out(tmp_path: Path) -> None:
     content = {"1.png": picture(1), "1.json": b"{}", "._1.png": b"x", ".x/2.png": picture(2), "a/.3.png": picture(3)}
     assert open_images(write(tmp_path / "x.tar", content)).files == ("x.tar/1.png",)
+
+
+def test_photos_in_formats_that_are_not_read_are_reported_as_unreadable(tmp_path: Path) -> None:
+    images = open_images(write(tmp_path / "x.tar", {"1.png": picture(1), "2.HEIC": b"\0\0\0\x18ftypheic" + bytes(50)}))
+    assert images.files == ("x.tar/1.png", "x.tar/2.HEIC")
+    (skipped,) = find_unreadable(images)
+    assert (skipped.path, skipped.reason) == ("x.tar/2.HEIC", "HEIC photos are not read; save it as JPEG")
 
 
 def test_what_is_wrong_with_shards_is_one_sentence(tmp_path: Path) -> None:

@@ -1,5 +1,14 @@
-"""Folders of images → batches of views."""
+"""Folders of images → batches of views.
 
+What happens to an image: ``sources`` lists it, from a folder (``folder``), tar files (``shards``) or a data set
+(``benchmarks``). A reader gets a request for a view of it (``requests``). The reference, ``file_reader``, decodes the
+file (``images``) for each view and cuts it on the CPU (``views``). The other, ``cached_reader``, decodes the file once
+(``decoded_images``), keeps it on the disk (``decoded_cache``) and, if all images fit, in the memory of a GPU
+(``device_images``), and cuts its views on the device (``device_crops``). For both readers, ``crop_boxes`` draws the
+random crops and ``augment`` changes the views.
+"""
+
+from selftaught.data.augment import Augmentations as Augmentations
 from selftaught.data.benchmarks import BENCHMARKS as BENCHMARKS
 from selftaught.data.benchmarks import benchmark_of as benchmark_of
 from selftaught.data.benchmarks import check_benchmark as check_benchmark

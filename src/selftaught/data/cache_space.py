@@ -79,9 +79,8 @@ def claim_collection(folder: Path, collection: str) -> int:
     file = os.open(folder / ABOUT, os.O_RDWR | os.O_CREAT, 0o666)
     if fcntl is not None:
         fcntl.flock(file, fcntl.LOCK_SH)
-    about = json.dumps({"collection": collection}).encode("utf-8", "surrogateescape")
     os.ftruncate(file, 0)
-    os.write(file, about)
+    os.write(file, json.dumps({"collection": collection}).encode())
     return file
 
 
@@ -98,14 +97,13 @@ def cache_limit(root: Path) -> int:
     return int(gigabytes * 1e9)
 
 
-def make_room(root: Path, own: Path, need: int, limit: int | None) -> int:
+def make_room(root: Path, own: Path, need: int) -> int:
     """How many bytes may be added to the cache now.
 
     If they are fewer than ``need``, collections that no process uses are deleted, the least recently used first.
-    ``own``: the folder that stays. ``limit``: the limit of the whole cache; None for :func:`cache_limit`.
+    ``own``: the folder that stays.
     """
-    limit = cache_limit(root) if limit is None else limit
-    total = _held(root)
+    limit, total = cache_limit(root), _held(root)
     if total + need > limit:
         for collection in reversed(cached_collections(root)):
             if total + need <= limit:
@@ -126,9 +124,10 @@ def _held(root: Path) -> int:
 
 
 def _size(folder: Path) -> int:
+    """The bytes of the files in a folder, without those that are deleted meanwhile or cannot be read."""
     size = 0
-    with suppress(FileNotFoundError, NotADirectoryError):  # deleted in the meantime
+    with suppress(OSError):
         for entry in os.scandir(folder):
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 size += entry.stat().st_size
     return size

@@ -1,7 +1,7 @@
 """Views from decoded images: read from files the first time, from the cache and the device's memory from then on."""
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
@@ -11,8 +11,8 @@ import torch
 from selftaught.data.augment import augment
 from selftaught.data.crop_boxes import scale_boxes
 from selftaught.data.decoded_cache import DecodedCache
-from selftaught.data.decoded_images import DecodedImage, Decoder, collate, split
-from selftaught.data.device_crops import CropResizer, Packed
+from selftaught.data.decoded_images import DecodedImage, Decoder, split
+from selftaught.data.device_crops import Packed, Resample, resample, resize_crops
 from selftaught.data.device_images import DeviceImages, move_to_device
 from selftaught.data.folder import ImageFolder
 from selftaught.data.loader import Loader, prefetch
@@ -29,9 +29,9 @@ class CachedReader(ImageReader):
 
     def __init__(self, views: Views, side: int, workers: int, device: torch.device, cache: DecodedCache) -> None:
         self.views, self.side, self.device, self.cache = views, side, device, cache
-        self.crop_resizer = CropResizer()
+        self._compiled: Resample | None = None
         self._decoder = Decoder(views, side)
-        self._loader = Loader(self._decoder, collate, workers)
+        self._loader = Loader(self._decoder.read, workers)
         self._known: defaultdict[str, dict[str, int]] = defaultdict(dict)
         self._resident: dict[str, DeviceImages] = {}
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -39,15 +39,15 @@ class CachedReader(ImageReader):
 
     def prepare(self, images: ImageFolder, labeled: ImageFolder | None) -> None:
         """Find the images that are stored already; if some are not, start the workers."""
-        whole = True
         wanted: tuple[tuple[View, ImageFolder | None], ...] = (("random", images), ("center", labeled))
+        missing = 0
         for view, folder in wanted:
             paths = folder.paths() if folder is not None else []
-            kind = self._decoder.kind(ViewRequest("", view))
+            kind = self._decoder.kind(view)
             self._known[kind] = self._stored_slots(kind, paths)
-            whole = whole and len(self._known[kind]) == len(paths)
-        self._late = whole
-        if not whole:
+            missing += len(paths) - len(self._known[kind])
+        self._late = not missing
+        if missing:
             self._loader.start()
 
     def read(self, batches: Iterable[list[ViewRequest]]) -> Iterator[Batch]:
@@ -67,16 +67,16 @@ class CachedReader(ImageReader):
 
     def compile(self, images: int) -> None:
         """Compile the cutting of views, by cutting two different numbers of them."""
-        self.crop_resizer.compile()
+        self._compiled = torch.compile(resample, dynamic=True)
         for count in (2 * images, images + 1):
             side = self.views.size + count
             pixels = torch.zeros(side * side, 3, dtype=torch.uint8, device=self.device)
             packed = Packed(pixels, np.zeros(1, int), np.full((1, 2), side))
             boxes = np.tile([0, 0, side, side - 40], (count, 1))
-            self.crop_resizer(packed, np.zeros(count, int), boxes, boxes[:, 0] < 0, self.views.size)
+            resize_crops(packed, np.zeros(count, int), boxes, boxes[:, 0] < 0, self.views.size, self._compiled)
 
     def uncompile(self) -> None:
-        self.crop_resizer = CropResizer()
+        self._compiled = None
 
     @property
     def note(self) -> str | None:
@@ -107,25 +107,26 @@ class CachedReader(ImageReader):
     def _cached(self, batches: Iterator[list[ViewRequest]], left: list[list[ViewRequest]]) -> Iterator["_Piece"]:
         """Batches whose images are all cached, up to the first other batch, which is put into ``left``."""
         for batch in batches:
-            kind = self._decoder.kind(batch[0])
-            here = self._resident.get(kind)
+            here = self._resident.get(self._decoder.kind(batch[0].view))
             if here is not None and all(request.path in here.rows for request in batch):
                 rows = np.array([here.rows[request.path] for request in batch])
-                yield _Piece(batch, here.packed, rows, here.originals[rows], list(range(len(batch))))
-                continue
-            slots, whole = self._find(kind, batch), False
-            if min(slots) >= 0:
-                sizes, originals = self.cache.sizes(slots)
-                packed = Packed.empty(sizes, self._stream is not None)
-                read = [self.cache.read(slot, part) for slot, part in zip(slots, packed.parts(), strict=True)]
-                for request, good in zip(batch, read, strict=True):
-                    if not good:  # damaged
-                        self._known[kind].pop(request.path, None)
-                whole = all(read)
-            if not whole:
+                yield _Piece(batch, here.packed, rows, here.originals[rows], list(range(len(batch))), [])
+            elif (piece := self._load(batch)) is not None:
+                yield self._send(piece)
+            else:
                 left.append(batch)
                 return
-            yield self._send(_Piece(batch, packed, np.arange(len(batch)), originals, list(range(len(batch)))))
+
+    def _load(self, batch: list[ViewRequest]) -> "_Piece | None":
+        """A batch from the cache; None if one of its images is missing or damaged."""
+        slots = self._find(batch)
+        if min(slots) < 0:
+            return None
+        sizes, originals = self.cache.sizes(slots)
+        packed = Packed.empty(sizes, pin_memory=self._stream is not None)
+        if not all(self.cache.read(slot, part) for slot, part in zip(slots, packed.parts(), strict=True)):
+            return None
+        return _Piece(batch, packed, np.arange(len(batch)), originals, list(range(len(batch))), [])
 
     def _decoded(self, batches: Iterator[list[ViewRequest]]) -> Iterator["_Piece"]:
         """Batches with images missing or damaged in the cache: workers decode them, and this process stores them."""
@@ -133,8 +134,7 @@ class CachedReader(ImageReader):
 
         def missing() -> Iterator[list[ViewRequest]]:
             for batch in batches:
-                found = self._find(self._decoder.kind(batch[0]), batch)
-                slots = [slot if slot >= 0 and self.cache.verify(slot) else -1 for slot in found]
+                slots = [slot if slot >= 0 and self.cache.verify(slot) else -1 for slot in self._find(batch)]
                 waiting.append((batch, slots))
                 yield [request for request, slot in zip(batch, slots, strict=True) if slot < 0]
 
@@ -148,18 +148,18 @@ class CachedReader(ImageReader):
             for position, (request, slot) in enumerate(zip(batch, slots, strict=True)):
                 stored = self.cache.load(slot) if slot >= 0 else None
                 # One that was found, but has been damaged since, is decoded here.
-                found = stored or (next(new) if slot < 0 else self._decoder[request])
+                found = stored or (next(new) if slot < 0 else self._decoder(request))
                 if isinstance(found, str):
                     failures.append((position, found))
                     continue
                 if stored is None:
-                    kind = self._decoder.kind(request)
+                    kind = self._decoder.kind(request.view)
                     self.cache.add(kind, request.path, found)
                     self._known[kind][request.path] = -1
                 images.append(found)
                 positions.append(position)
             sizes = np.array([image.pixels.shape[1::-1] for image in images], np.int64).reshape(-1, 2)
-            packed = Packed.empty(sizes, self._stream is not None)
+            packed = Packed.empty(sizes, pin_memory=self._stream is not None)
             for image, part in zip(images, packed.parts(), strict=True):
                 part[:] = image.pixels.reshape(-1, 3)
             originals = np.array([image.original for image in images], np.int64).reshape(-1, 2)
@@ -170,7 +170,9 @@ class CachedReader(ImageReader):
         found = zip(paths, self.cache.find(kind, paths), strict=True)
         return {path: slot for path, slot in found if slot >= 0}
 
-    def _find(self, kind: str, batch: list[ViewRequest]) -> list[int]:
+    def _find(self, batch: list[ViewRequest]) -> list[int]:
+        """The place of each image in the cache; -1 if it is not stored."""
+        kind = self._decoder.kind(batch[0].view)
         known = self._known[kind]
         new = list({request.path for request in batch if known.get(request.path, -1) < 0})
         known.update(self._stored_slots(kind, new))
@@ -193,19 +195,18 @@ class CachedReader(ImageReader):
             current.wait_event(piece.event)
             piece.packed.pixels.record_stream(current)
         view = piece.batch[0].view
-        assert view != "check"
         if not piece.positions:
             empty = torch.empty(0, 1, 3, 1, 1, dtype=torch.uint8, device=self.device)
-            return Batch(empty, [], list(piece.failures))
+            return Batch(empty, [], piece.failures)
         seeds = np.array([piece.batch[position].seed for position in piece.positions], np.uint64)
         boxes, flips, size = self.views.cuts(view, piece.originals, seeds)
         boxes = scale_boxes(boxes, piece.originals, piece.packed.sizes[piece.rows])
         count = boxes.shape[1]
         rows = np.repeat(piece.rows, count)
-        resizer = self.crop_resizer if view == "random" else CropResizer()  # the other is compiled for one size
-        images = resizer(piece.packed, rows, boxes.reshape(-1, 4), flips.reshape(-1), size)
-        batch = Batch(images.unflatten(0, (-1, count)), piece.positions, list(piece.failures))
-        return augment(batch, piece.batch, self.views)
+        compiled = self._compiled if view == "random" else None  # it is compiled for one size
+        images = resize_crops(piece.packed, rows, boxes.reshape(-1, 4), flips.reshape(-1), size, compiled)
+        batch = Batch(images.unflatten(0, (-1, count)), piece.positions, piece.failures)
+        return augment(batch, piece.batch, self.views.augmentations)
 
 
 class _Piece(NamedTuple):
@@ -218,6 +219,6 @@ class _Piece(NamedTuple):
     originals: np.ndarray
     """The images' sizes before they were made smaller, n×2."""
     positions: list[int]
-    failures: Sequence[tuple[int, str]] = ()
+    failures: list[tuple[int, str]]
     event: torch.cuda.Event | None = None
     """Reached when the pixels have arrived on the device."""

@@ -67,10 +67,12 @@ def find_same_bytes(paths: Sequence[str]) -> list[int]:
     for indices in sizes.values():
         first: dict[bytes, int] = {}
         for index in indices if len(indices) > 1 else ():
+            path = paths[index]
             try:
-                found[index] = first.setdefault(_digest(paths[index]), index)
+                content = read_member(path) if isinstance(path, Member) else read_file(Path(path))
             except (OSError, SelftaughtError):
                 continue
+            found[index] = first.setdefault(hashlib.sha256(content).digest(), index)
     return found
 
 
@@ -104,10 +106,6 @@ def hash_picture(path: str) -> np.ndarray:
     small = gray.resize((FINGERPRINT_SIDE, FINGERPRINT_SIDE), Image.Resampling.LANCZOS)
     low = dctn(np.asarray(small, np.float32))[:8, :8].flatten()
     return np.where(low > np.median(low), 1, -1).astype(np.float32)
-
-
-def _digest(path: str) -> bytes:
-    return hashlib.sha256(read_member(path) if isinstance(path, Member) else read_file(Path(path))).digest()
 
 
 def resize(image: Image.Image, scale: float = 0.5) -> Image.Image:

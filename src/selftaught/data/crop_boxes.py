@@ -11,9 +11,9 @@ TRIES = 10
 
 
 def random_boxes(
-    sizes: np.ndarray, seeds: np.ndarray, scale: tuple[float, float], views: int = 2, shape: Shape = "random"
+    sizes: np.ndarray, seeds: np.ndarray, scale: tuple[float, float], shape: Shape = "random"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Random crops of n images, distributed as those of torchvision's RandomResizedCrop, which draws one at a time.
+    """Two random crops per image, distributed as those of torchvision's RandomResizedCrop, which draws one at a time.
 
     Args:
         sizes: n×2, width and height of each image.
@@ -22,7 +22,7 @@ def random_boxes(
         shape: the shape of the crops: "random", as torchvision draws it, or that of the "image".
 
     Returns:
-        n×views×4 integers (left, top, right, bottom), and n×views flips.
+        n×2×4 integers (left, top, right, bottom), and n×2 flips.
 
     Example:
         >>> boxes, flips = random_boxes(np.array([[100, 60]]), np.array([7]), (0.16, 1.0))
@@ -30,8 +30,8 @@ def random_boxes(
         ((1, 2, 4), (1, 2))
     """
     n = len(sizes)
-    u = uniforms(seeds, views * (4 * TRIES + 1)).reshape(n, views, 4 * TRIES + 1)
-    tries = u[:, :, 1:].reshape(n, views, TRIES, 4)
+    u = uniforms(seeds, 2 * (4 * TRIES + 1)).reshape(n, 2, 4 * TRIES + 1)
+    tries = u[:, :, 1:].reshape(n, 2, TRIES, 4)
     width, height = (sizes[:, side, None, None].astype(np.float64) for side in (0, 1))
     area = width * height * (scale[0] + (scale[1] - scale[0]) * tries[..., 0])
     low, high = math.log(RATIOS[0]), math.log(RATIOS[1])
@@ -81,7 +81,7 @@ def uniforms(seeds: np.ndarray, count: int) -> np.ndarray:
 
 def view_seed(*key: int) -> int:
     """One seed from (run seed, epoch, step, position): the views of a batch depend on nothing else."""
-    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    return view_seeds(1, *key)[0]
 
 
 def view_seeds(count: int, *key: int) -> list[int]:

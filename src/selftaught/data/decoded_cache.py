@@ -8,14 +8,15 @@ pixels, and an image that is damaged, cut off or missing counts as not stored.
 
 import hashlib
 import os
+from bisect import bisect
 from collections.abc import Sequence
-from contextlib import suppress
-from io import BufferedWriter, FileIO
+from io import FileIO
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
 
-from selftaught.data.cache_segments import RECORD, checksum, possible_records, read_records, segment_sizes
+from selftaught.data.cache_segments import RECORD, Segment, SegmentWriter, checksum, list_segments, read_records
 from selftaught.data.cache_space import CACHE_LIMIT, FREE, cache_root, claim_collection, free_space, make_room
 from selftaught.data.decoded_images import DecodedImage
 from selftaught.data.images import stamp
@@ -31,21 +32,22 @@ UNKNOWN, GOOD, BAD = 0, 1, 2
 class DecodedCache:
     """The decoded images of one collection, to read and to add to."""
 
-    def __init__(self, collection: str, root: Path | None = None, limit: int | None = None) -> None:
+    def __init__(self, collection: str, root: Path | None = None) -> None:
         """``collection``: what the images have in common, such as their folder; it names the cache's folder."""
-        self.root, self.collection, self.limit = cache_root() if root is None else root, collection, limit
+        self.root, self.collection = cache_root() if root is None else root, collection
         name = f"{FORMAT}\0{collection}".encode("utf-8", "surrogateescape")
         self.folder = self.root / hashlib.blake2b(name, digest_size=8).hexdigest()
         self.closed_because: str | None = None
         """The reason if nothing more is stored."""
-        self._sizes: list[tuple[Path, int, int]] = []  # per segment: its index, bytes of the index, bytes of pixels
-        self._states: dict[Path, np.ndarray] = {}  # per segment: whether each record's checksum holds
-        self._files: dict[Path, FileIO] = {}
+        self._segments: list[Segment] = []
+        self._starts = [0]  # per segment: the place of its first record among those of all; then their number
         self._records = np.empty(0, RECORD)
-        self._places = np.empty((0, 2), np.int32)  # per record: its segment, and its row there
-        self._writing: tuple[BufferedWriter, BufferedWriter] | None = None
-        self._waiting: list[bytes] = []
-        self._written = self._room = self._allowance = 0
+        self._states = np.empty(0, np.uint8)  # per record: whether its checksum holds
+        self._order = np.empty(0, np.int64)  # the places of the records that can be right, in the order of their keys
+        self._keys = np.empty(0, np.uint64)
+        self._files: dict[Path, FileIO] = {}
+        self._writer: SegmentWriter | None = None
+        self._room = self._allowance = 0
         self._claim: int | None = None
         try:
             self._claim = claim_collection(self.folder, collection)
@@ -57,30 +59,24 @@ class DecodedCache:
     def refresh(self) -> bool:
         """Read the records that this process or others have added since the last time; false if there are none."""
         self.flush()
-        before = {index: (records, pixels) for index, records, pixels in self._sizes}
-        listed: list[Path] = []
-        with suppress(OSError):  # a folder that cannot be read has none
-            listed = sorted(self.folder.glob("*.index"))
-        sizes = [(index, *found) for index in listed if (found := segment_sizes(index))]
-        if self._writing is not None and Path(self._writing[1].name) not in {index for index, *_ in sizes}:
+        segments = list_segments(self.folder)
+        if self._writer is not None and self._writer.records not in {segment.records for segment in segments}:
             self._end_segment()  # it was deleted: images added to it would never be found
-        if sizes == self._sizes:
+        if segments == self._segments:
             return False
-        tables, places, kept = [np.empty(0, RECORD)], [np.empty((0, 2), np.int32)], {}
-        for number, (index, records, pixels) in enumerate(sizes):
-            table = read_records(index)
-            rows = np.flatnonzero(possible_records(table, pixels))
-            states = np.zeros(len(table), np.uint8)
-            if index in before and records >= before[index][0] and pixels >= before[index][1]:
-                known = self._states[index][: len(table)]
-                states[: len(known)] = known
-            kept[index] = states
-            tables.append(table[rows])
-            places.append(np.stack([np.full(len(rows), number), rows], 1).astype(np.int32))
-        self._sizes, self._states = sizes, kept
-        table = np.concatenate(tables)
-        order = table["key"].argsort(kind="stable")
-        self._records, self._places = table[order], np.concatenate(places)[order]
+        earlier = zip(self._segments, pairwise(self._starts), strict=True)
+        before = {segment.records: (segment, self._states[start:end]) for segment, (start, end) in earlier}
+        tables, possible = zip((np.empty(0, RECORD), np.empty(0, bool)), *map(read_records, segments), strict=True)
+        self._segments, self._starts = segments, list(accumulate(map(len, tables)))
+        self._records = np.concatenate(tables)
+        self._states = np.full(len(self._records), UNKNOWN, np.uint8)
+        for segment, (start, end) in zip(segments, pairwise(self._starts), strict=True):
+            old, states = before.get(segment.records, (segment, self._states[:0]))
+            if segment.records_size >= old.records_size and segment.pixels_size >= old.pixels_size:
+                self._states[start:end][: len(states)] = states[: end - start]
+        rows = np.flatnonzero(np.concatenate(possible))
+        self._order = rows[self._records["key"][rows].argsort(kind="stable")]
+        self._keys = self._records["key"][self._order]
         return True
 
     def find(self, kind: str, paths: Sequence[str]) -> list[int]:
@@ -88,32 +84,28 @@ class DecodedCache:
 
         ``kind``: how the image was decoded and made smaller: everything that its pixels depend on besides the file.
         """
-        if not len(self._records):
+        if not len(self._keys):
             return [-1] * len(paths)
         keys = np.array([_key(kind, path) for path in paths], np.uint64)
-        first, last = (np.searchsorted(self._records["key"], keys, side) for side in ("left", "right"))
-        places = zip(paths, first.tolist(), last.tolist(), strict=True)
-        return [self._newest(path, low, high) for path, low, high in places]
+        first, last = (np.searchsorted(self._keys, keys, side).tolist() for side in ("left", "right"))
+        return [self._newest(path, self._order[low:high]) for path, low, high in zip(paths, first, last, strict=True)]
 
     def read(self, slot: int, pixels: np.ndarray) -> bool:
         """Read an image into ``pixels``, uint8 and of its size; false if it is damaged and must be decoded again.
 
         The checksum is compared when a process first reads an image.
         """
-        record = self._records[slot]
-        segment, row = self._places[slot].tolist()
-        index = self._sizes[segment][0]
-        states = self._states[index]
-        good = states[row] != BAD and self._read_at(index.with_suffix(".pixels"), int(record["start"]), pixels)
-        if good and states[row] == UNKNOWN:
-            good = checksum(record, pixels) == record["checksum"]
-        states[row] = GOOD if good else BAD
+        record, state = self._records[slot], self._states[slot]
+        segment = self._segments[bisect(self._starts, slot) - 1]
+        good = bool(state != BAD) and self._read_at(segment.pixels, int(record["start"]), pixels)
+        if good and state == UNKNOWN:
+            good = bool(checksum(record, pixels) == record["checksum"])
+        self._states[slot] = GOOD if good else BAD
         return good
 
     def verify(self, slot: int) -> bool:
         """Whether an image is undamaged, as far as this process knows; reads it if it has not been read yet."""
-        segment, row = self._places[slot].tolist()
-        return bool(self._states[self._sizes[segment][0]][row] == GOOD) or self.load(slot) is not None
+        return bool(self._states[slot] == GOOD) or self.load(slot) is not None
 
     def load(self, slot: int) -> DecodedImage | None:
         """An image with memory of its own; None if it is damaged."""
@@ -134,41 +126,30 @@ class DecodedCache:
         """Store an image, unless the cache is full. It is found after the next :meth:`refresh`."""
         if self.closed_because is not None:
             return
-        pixels = np.ascontiguousarray(image.pixels)
-        height, width = pixels.shape[:2]
+        need = image.pixels.nbytes
         try:
-            if pixels.nbytes > self._allowance:
-                self._measure(pixels.nbytes)
-            if pixels.nbytes > self._room:
-                full = free_space(self.root) - FREE < pixels.nbytes
+            if need > self._allowance:
+                self._measure(need)
+            if need > self._room:
+                full = free_space(self.root) - FREE < need
                 limit = f"it has reached its limit ({CACHE_LIMIT} sets another)"
                 self.closed_because = f"{self.root} is on a disk that is nearly full" if full else limit
                 return
-            self._drop_cut_segment()
-            self._writing = self._writing or self._begin_segment()
-            place = (self._written, width, height, *image.original)
-            record = np.array((_key(kind, path), *image.stamp, *place, 0), RECORD)
-            record["checksum"] = checksum(record, pixels)
-            self._writing[0].write(pixels.data)
-            self._written += pixels.nbytes
-            self._room -= pixels.nbytes + RECORD.itemsize
-            self._allowance -= pixels.nbytes
-            self._waiting.append(record.tobytes())
-            if len(self._waiting) >= 256:
-                self.flush()
+            if self._writer is not None and self._writer.is_cut():
+                self._writer.drop()
+                self._writer = None
+            self._writer = self._writer or self._begin_segment()
+            self._writer.add(_key(kind, path), image)
+            self._room -= need + RECORD.itemsize
+            self._allowance -= need
         except OSError as error:
             self._stop(error)
 
     def flush(self) -> None:
         """Let other processes find the images that were added."""
-        if self._writing is None:
-            return
-        data, index = self._writing
         try:
-            data.flush()
-            index.write(b"".join(self._waiting))
-            index.flush()
-            self._waiting.clear()
+            if self._writer is not None:
+                self._writer.flush()
         except OSError as error:
             self._stop(error)
 
@@ -180,15 +161,11 @@ class DecodedCache:
             os.close(self._claim)
         self._claim = None
 
-    def _newest(self, path: str, low: int, high: int) -> int:
-        if low == high:
-            return -1
-        now = stamp(path)
-        for slot in range(high - 1, low - 1, -1):
-            segment, row = self._places[slot].tolist()
-            if self._states[self._sizes[segment][0]][row] == BAD:
-                continue
-            if (self._records["bytes"][slot], self._records["changed"][slot]) == now:
+    def _newest(self, path: str, slots: np.ndarray) -> int:
+        """The last of these places that has the image of the file as it is now; -1 if none has."""
+        now = stamp(path) if len(slots) else None
+        for slot in map(int, reversed(slots)):
+            if self._states[slot] != BAD and (self._records["bytes"][slot], self._records["changed"][slot]) == now:
                 return slot
         return -1
 
@@ -206,34 +183,22 @@ class DecodedCache:
 
     def _measure(self, need: int) -> None:
         """Find out how much may be stored: other processes and runs share the limit."""
-        if self._writing is not None:
-            self._writing[0].flush()
-        self._room = make_room(self.root, self.folder, need, self.limit)
+        if self._writer is not None:
+            self._writer.flush()
+        self._room = make_room(self.root, self.folder, need)
         self._allowance = min(MEASURED_EVERY, self._room // 8)
 
-    def _begin_segment(self) -> tuple[BufferedWriter, BufferedWriter]:
+    def _begin_segment(self) -> SegmentWriter:
         if not self.folder.is_dir():
             if self._claim is not None:
                 os.close(self._claim)
             self._claim = claim_collection(self.folder, self.collection)
-        self._written = 0
-        name = f"{len(self._sizes):04d}-{os.getpid()}-{os.urandom(3).hex()}"
-        return (self.folder / f"{name}.pixels").open("wb"), (self.folder / f"{name}.index").open("wb")
-
-    def _drop_cut_segment(self) -> None:
-        """Give up a segment that was cut: pixels written beyond its end would leave a gap where others were."""
-        if self._writing is None or os.fstat(self._writing[0].fileno()).st_size >= self._writing[0].raw.tell():
-            return
-        cut = self._writing[0].name
-        self._end_segment()
-        os.truncate(cut, 0)
+        return SegmentWriter(self.folder, len(self._segments))
 
     def _end_segment(self) -> None:
-        with suppress(OSError):
-            for file in self._writing or ():
-                file.close()
-        self._writing = None
-        self._waiting.clear()
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None
 
     def _close_files(self) -> None:
         for file in self._files.values():

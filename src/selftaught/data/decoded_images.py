@@ -2,16 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import Dataset
 
-from selftaught.data.images import open_image, stamp
-from selftaught.data.requests import ViewRequest
+from selftaught.data.images import Stamp, open_image, stamp
+from selftaught.data.requests import View, ViewRequest
 from selftaught.data.views import Views
 from selftaught.errors import ImageError
 
@@ -19,6 +17,9 @@ LONGEST = 4
 """The long side of a stored image is at most this many times the largest short side."""
 DRAFT = 2
 """A JPEG may be read at a fraction of its size if that is at least this many times its stored size."""
+
+Collated = tuple[Tensor, list[tuple[int, int, tuple[int, int], Stamp] | str]]
+"""The pixels of images; height, width, original size and stamp of each, or the reason why it cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,8 @@ class DecodedImage:
     """uint8 height×width×3."""
     original: tuple[int, int]
     """Width and height before it was made smaller."""
-    stamp: tuple[int, int]
-    """The file's :func:`stamp` when it was read."""
+    stamp: Stamp
+    """The file's when it was read."""
 
 
 def shrink(image: Image.Image, side: int) -> Image.Image:
@@ -47,19 +48,26 @@ def shrink(image: Image.Image, side: int) -> Image.Image:
     return image.resize((width, height), Image.Resampling.BICUBIC, reducing_gap=3.0)
 
 
-class Decoder(Dataset[DecodedImage | str]):
+class Decoder:
     """Decodes a file for the cache: as a finished center view, or with a short side of at most ``side``."""
 
     def __init__(self, views: Views, side: int) -> None:
         self.views, self.side = views, side
 
-    def kind(self, request: ViewRequest) -> str:
-        """Everything, besides the file, that the pixels stored for a request depend on."""
-        if request.view == "center":
+    def kind(self, view: View) -> str:
+        """Everything, besides the file, that the pixels stored for a view depend on."""
+        if view == "center":
             return f"center {self.views.use_size} of {self.views.resize}"
         return f"short side {self.side}, long side at most {LONGEST} times that, drafts from {DRAFT} times that"
 
-    def __getitem__(self, request: ViewRequest) -> DecodedImage | str:
+    def read(self, requests: Sequence[ViewRequest]) -> Collated:
+        """Decoded images side by side in one tensor, for one transfer between processes."""
+        results = [self(request) for request in requests]
+        flat = [result.pixels.reshape(-1, 3) for result in results if not isinstance(result, str)]
+        pixels = torch.from_numpy(np.concatenate(flat)) if flat else torch.empty(0, 3, dtype=torch.uint8)
+        return pixels, [r if isinstance(r, str) else (*r.pixels.shape[:2], r.original, r.stamp) for r in results]
+
+    def __call__(self, request: ViewRequest) -> DecodedImage | str:
         """The image, or the reason why it cannot be read."""
         before = stamp(request.path)
         try:
@@ -72,24 +80,10 @@ class Decoder(Dataset[DecodedImage | str]):
         return DecodedImage(np.asarray(shrink(image, self.side)), image.size, before)
 
 
-class Collated(NamedTuple):
-    """Decoded images side by side in one tensor, for one transfer between processes."""
-
-    pixels: Tensor
-    table: list[tuple[int, int, tuple[int, int], tuple[int, int]] | str]
-    """Height, width, original size and stamp of each image, or the reason why it cannot be read."""
-
-
-def collate(results: Sequence[DecodedImage | str]) -> Collated:
-    flat = [result.pixels.reshape(-1, 3) for result in results if not isinstance(result, str)]
-    pixels = torch.from_numpy(np.concatenate(flat)) if flat else torch.empty(0, 3, dtype=torch.uint8)
-    return Collated(pixels, [r if isinstance(r, str) else (*r.pixels.shape[:2], r.original, r.stamp) for r in results])
-
-
 def split(collated: Collated) -> Iterator[DecodedImage | str]:
-    """What :func:`collate` was given."""
-    flat, start = collated.pixels.numpy(), 0
-    for row in collated.table:
+    """The images that :meth:`Decoder.read` has put together."""
+    flat, start = collated[0].numpy(), 0
+    for row in collated[1]:
         if isinstance(row, str):
             yield row
             continue

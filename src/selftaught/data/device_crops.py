@@ -27,10 +27,10 @@ class Packed(NamedTuple):
     """n×2, width and height."""
 
     @classmethod
-    def empty(cls, sizes: np.ndarray, pin_memory: bool = False) -> "Packed":
-        """Uninitialized memory on the host for images of these sizes."""
+    def empty(cls, sizes: np.ndarray, device: torch.device | str = "cpu", pin_memory: bool = False) -> "Packed":
+        """Uninitialized memory for images of these sizes."""
         counts = sizes.prod(1)
-        pixels = torch.empty(int(counts.sum()), 3, dtype=torch.uint8, pin_memory=pin_memory)
+        pixels = torch.empty(int(counts.sum()), 3, dtype=torch.uint8, device=device, pin_memory=pin_memory)
         return cls(pixels, counts.cumsum() - counts, sizes)
 
     def parts(self) -> Iterator[np.ndarray]:
@@ -40,39 +40,33 @@ class Packed(NamedTuple):
             yield flat[start : start + count]
 
 
-class CropResizer:
-    """Cuts crops; on a GPU in a few large operations, which :meth:`compile` makes fewer."""
+def resize_crops(
+    packed: Packed, which: np.ndarray, boxes: np.ndarray, flips: np.ndarray, size: int, compiled: Resample | None = None
+) -> Tensor:
+    """Crops, resized to size×size with the antialiasing bilinear filter of Pillow and torchvision.
 
-    def __init__(self) -> None:
-        self._resample: Resample = resample
+    Args:
+        which: the image of each of the n crops.
+        boxes: n×4 integers within that image: left, top, right, bottom.
+        flips: which crops to mirror.
+        compiled: :func:`resample` after ``torch.compile``, for crops on a GPU.
 
-    def compile(self) -> None:
-        self._resample = torch.compile(resample, dynamic=True)
+    Returns:
+        uint8 n×3×size×size on the device of the pixels.
 
-    def __call__(self, packed: Packed, which: np.ndarray, boxes: np.ndarray, flips: np.ndarray, size: int) -> Tensor:
-        """Crops, resized to size×size with the antialiasing bilinear filter of Pillow and torchvision.
-
-        Args:
-            which: the image of each of the n crops.
-            boxes: n×4 integers within that image: left, top, right, bottom.
-            flips: which crops to mirror.
-
-        Returns:
-            uint8 n×3×size×size on the device of the pixels.
-
-        Example:
-            >>> packed = Packed(torch.arange(12, dtype=torch.uint8).view(4, 3), np.array([0]), np.array([[2, 2]]))
-            >>> whole = CropResizer()(packed, np.array([0]), np.array([[0, 0, 2, 2]]), np.array([True]), 2)
-            >>> whole[0, 0].tolist()
-            [[3, 0], [9, 6]]
-        """
-        if packed.pixels.device.type == "cpu":
-            return _one_by_one(packed, which, boxes, flips, size)
-        across, down = (boxes[:, 2:] - boxes[:, :2]).max(0).tolist()
-        at_once = max(1, CANVAS // (across * down))  # wide and tall images in one batch need a large canvas
-        parts = [slice(first, first + at_once) for first in range(0, len(which), at_once)]
-        views = [batched(packed, which[p], boxes[p], flips[p], size, self._resample) for p in parts]
-        return views[0] if len(views) == 1 else torch.cat(views)
+    Example:
+        >>> packed = Packed(torch.arange(12, dtype=torch.uint8).view(4, 3), np.array([0]), np.array([[2, 2]]))
+        >>> whole = resize_crops(packed, np.array([0]), np.array([[0, 0, 2, 2]]), np.array([True]), 2)
+        >>> whole[0, 0].tolist()
+        [[3, 0], [9, 6]]
+    """
+    if packed.pixels.device.type == "cpu":
+        return _one_by_one(packed, which, boxes, flips, size)
+    across, down = (boxes[:, 2:] - boxes[:, :2]).max(0).tolist()
+    at_once = max(1, CANVAS // (across * down))  # wide and tall images in one batch need a large canvas
+    parts = [slice(first, first + at_once) for first in range(0, len(which), at_once)]
+    views = [batched(packed, which[p], boxes[p], flips[p], size, compiled or resample) for p in parts]
+    return views[0] if len(views) == 1 else torch.cat(views)
 
 
 def resize_crop(pixels: Tensor, flip: bool, size: int) -> Tensor:
@@ -94,20 +88,14 @@ def _one_by_one(packed: Packed, which: np.ndarray, boxes: np.ndarray, flips: np.
 
 
 def batched(
-    packed: Packed,
-    which: np.ndarray,
-    boxes: np.ndarray,
-    flips: np.ndarray,
-    size: int,
-    resampled: Resample,
+    packed: Packed, which: np.ndarray, boxes: np.ndarray, flips: np.ndarray, size: int, resampled: Resample
 ) -> Tensor:
-    """The crops of :class:`CropResizer` in a few large operations, on any device."""
+    """The crops of :func:`resize_crops` in a few large operations, on any device."""
     spans = boxes[:, 2:] - boxes[:, :2]
     across, down = (-(-int(spans[:, side].max()) // ROUNDED) * ROUNDED for side in (0, 1))
     origin = packed.starts[which] + boxes[:, 1] * packed.sizes[which, 0] + boxes[:, 0]
-    table = torch.from_numpy(
-        np.stack([origin, packed.sizes[which, 0], spans[:, 0], spans[:, 1], flips.astype(np.int64)])
-    )
+    rows = [origin, packed.sizes[which, 0], spans[:, 0], spans[:, 1], flips.astype(np.int64)]
+    table = torch.from_numpy(np.stack(rows))
     device = packed.pixels.device
     if device.type == "cuda":
         table = table.pin_memory()

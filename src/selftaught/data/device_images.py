@@ -27,20 +27,17 @@ def move_to_device(cache: DecodedCache, known: dict[str, int], device: torch.dev
         return None
     sizes, originals = cache.sizes([known[path] for path in paths])
     counts = sizes.prod(1)
-    total = int(counts.sum())
-    if 3 * total > DEVICE_SHARE * torch.cuda.mem_get_info(device)[0]:
+    if 3 * int(counts.sum()) > DEVICE_SHARE * torch.cuda.mem_get_info(device)[0]:
         return None
-    pixels = torch.empty(total, 3, dtype=torch.uint8, device=device)
-    starts = counts.cumsum() - counts
+    packed = Packed.empty(sizes, device)
     block = torch.empty(max(2**25, int(counts.max())), 3, dtype=torch.uint8, pin_memory=True)
     flat, filled, begin = block.numpy(), 0, 0
     for path, count in zip(paths, counts.tolist(), strict=True):
         if filled + count > len(block):
-            pixels[begin : begin + filled] = block[:filled]
+            packed.pixels[begin : begin + filled] = block[:filled]
             begin, filled = begin + filled, 0
         if not cache.read(known[path], flat[filled : filled + count]):
-            del known[path]
             return None
         filled += count
-    pixels[begin : begin + filled] = block[:filled]
-    return DeviceImages(Packed(pixels, starts, sizes), originals, {path: row for row, path in enumerate(paths)})
+    packed.pixels[begin : begin + filled] = block[:filled]
+    return DeviceImages(packed, originals, {path: row for row, path in enumerate(paths)})

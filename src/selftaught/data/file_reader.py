@@ -1,11 +1,11 @@
 """Image files → batches of uint8 views, every file read again for every view."""
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import tee
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from selftaught.data.augment import augment
 from selftaught.data.embed_files import Advance, in_batches
@@ -24,7 +24,7 @@ class FileReader(ImageReader):
 
     def __init__(self, views: Views, workers: int = 0, device: torch.device | str = "cpu") -> None:
         self.views, self.device = views, torch.device(device)
-        self._loader = Loader(_Decoder(views), _collate, workers, pin_memory=self.device.type == "cuda")
+        self._loader = Loader(partial(_make_views, views), workers, pin_memory=self.device.type == "cuda")
 
     def prepare(self, images: ImageFolder, labeled: ImageFolder | None) -> None:  # noqa: ARG002
         self._loader.start()
@@ -33,7 +33,7 @@ class FileReader(ImageReader):
         asked, noted = tee(batches)
         for requests, batch in zip(noted, self._loader.read(asked), strict=True):
             here = batch._replace(images=batch.images.to(self.device, non_blocking=True))
-            yield augment(here, requests, self.views)
+            yield augment(here, requests, self.views.augmentations)
 
     def close(self) -> None:
         self._loader.close()
@@ -41,38 +41,36 @@ class FileReader(ImageReader):
 
 def find_unreadable(images: ImageFolder, workers: int = 0, advance: Advance = lambda _: None) -> list[Skipped]:
     """Read every image once; returns those that cannot be read, with the reasons."""
-    reader = FileReader(Views(1, 1, 1), workers)
-    requests = (ViewRequest(images.path(i), "check") for i in range(len(images)))
-    batches = reader.read(in_batches(requests, CHECKED_AT_ONCE))
-    skipped: list[Skipped] = []
+    loader = Loader(_find_faults, workers)
+    files, skipped = iter(images.files), list[Skipped]()
     try:
-        for start, batch in zip(range(0, len(images), CHECKED_AT_ONCE), batches, strict=True):
-            skipped += [Skipped(images.files[start + position], reason) for position, reason in batch.failures]
-            advance(len(batch.positions) + len(batch.failures))
+        for reasons in loader.read(in_batches(map(images.path, range(len(images))), CHECKED_AT_ONCE)):
+            named = zip(reasons, files, strict=False)
+            skipped += [Skipped(file, reason) for reason, file in named if reason is not None]
+            advance(len(reasons))
     finally:
-        reader.close()
+        loader.close()
     return skipped
 
 
-class _Decoder(Dataset[Tensor | str]):
-    def __init__(self, views: Views) -> None:
-        self.views = views
-
-    def __getitem__(self, request: ViewRequest) -> Tensor | str:
+def _find_faults(paths: list[str]) -> list[str | None]:
+    """For each file the reason why it cannot be read, or None."""
+    faults: list[str | None] = [None] * len(paths)
+    for position, path in enumerate(paths):
         try:
-            image = open_image(request.path)
-            if request.view == "check":
-                return torch.empty(0, dtype=torch.uint8)
-            return self.views(image, request.view, request.seed)
+            open_image(path)
         except ImageError as error:
-            return str(error)
+            faults[position] = str(error)
+    return faults
 
 
-def _collate(results: list[Tensor | str]) -> Batch:
-    good = [(i, result) for i, result in enumerate(results) if isinstance(result, Tensor)]
-    images = torch.stack([image for _, image in good]) if good else torch.empty(0, 1, 3, 1, 1, dtype=torch.uint8)
-    return Batch(
-        images=images,
-        positions=[i for i, _ in good],
-        failures=[(i, result) for i, result in enumerate(results) if isinstance(result, str)],
-    )
+def _make_views(views: Views, requests: list[ViewRequest]) -> Batch:
+    images: list[Tensor] = []
+    batch = Batch(torch.empty(0, 1, 3, 1, 1, dtype=torch.uint8), [], [])
+    for position, request in enumerate(requests):
+        try:
+            images.append(views(open_image(request.path), request.view, request.seed))
+            batch.positions.append(position)
+        except ImageError as error:
+            batch.failures.append((position, str(error)))
+    return batch._replace(images=torch.stack(images)) if images else batch

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from selftaught.data.images import EXTENSIONS, UNREAD
+from selftaught.data.images import EXTENSIONS, PHOTOS
 from selftaught.data.labels import Level, folder_labels, read_labels, usual_level
 from selftaught.data.tar_index import TarIndex, plain_files
 from selftaught.errors import SelftaughtError, UsageError, counted, printable
@@ -45,9 +45,8 @@ class ImageFolder:
 
     def path(self, index: int) -> str:
         """The path for ``open_image``; in a shard a :class:`Member`, which is a path that knows where its bytes lie."""
-        if self.members is not None:
-            return self.members.at(index, str(self.root), self.files[index])
-        return os.path.join(self.root, self.files[index])  # noqa: PTH118, a Path per image costs too much
+        path = os.path.join(self.root, self.files[index])  # noqa: PTH118, a Path per image costs too much
+        return path if self.members is None else self.members.at(index, self.root, path)
 
     def paths(self) -> list[str]:
         """The path of each image."""
@@ -184,7 +183,7 @@ def find_images(
                         continue
                     if _is_folder(entry):
                         folders.append((entry.is_symlink(), name, entry.path))
-                    elif os.path.splitext(name)[1].lower() in EXTENSIONS | UNREAD:  # noqa: PTH122
+                    elif name.lower().endswith(PHOTOS):
                         found.append(prefix + name)
         except OSError as error:
             if prefix and allow_skipped:

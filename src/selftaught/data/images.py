@@ -5,6 +5,7 @@ import math
 import os
 import stat
 import warnings
+from contextlib import suppress
 
 import numpy as np
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
@@ -15,6 +16,7 @@ from selftaught.errors import ImageError
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
 UNREAD = frozenset({".heic", ".heif", ".avif"})
 """Endings of photos in formats that are not read here: they are left out with a reason, not in silence."""
+PHOTOS = (*EXTENSIONS, *UNREAD)
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
 Stamp = tuple[int, int]
 """A file's size in bytes and its time of change in ns: either differs after a change."""
@@ -46,11 +48,15 @@ def open_image(path: str | os.PathLike[str], least: int | None = None) -> Image.
         raise ImageError("not an image that can be read (JPEG, PNG, WebP, BMP, TIFF or GIF)") from None
     except Image.DecompressionBombError:
         raise ImageError("over 178 megapixels; make it smaller") from None
-    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-        raise ImageError(_why(error)) from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise ImageError("no such file") from None
+    except PermissionError:
+        raise ImageError("no permission to read") from None
     except MemoryError:
         raise ImageError("too large for the memory") from None
     except Exception as error:  # decoders can raise anything on damaged files
+        if isinstance(error, OSError) and error.strerror:  # of the system
+            raise ImageError(error.strerror) from None
         if "truncated" in str(error):
             raise ImageError("damaged: the file ends too early") from None
         raise ImageError(f"damaged: {' '.join(str(error).split()) or type(error).__name__}") from None
@@ -124,20 +130,12 @@ def _content(path: str | os.PathLike[str]) -> str | os.PathLike[str] | io.BytesI
             member = find_member(os.fspath(path))
             if member is None:
                 raise
-        except OSError as error:
-            raise ImageError(_why(error)) from None
     if member.size == 0:
         raise ImageError("empty file")
     content = read_member(member)
     if len(content) < member.size:
         raise ImageError("cut off: the shard has become shorter")
     return io.BytesIO(content)
-
-
-def _why(error: OSError) -> str:
-    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        return "no such file"
-    return "no permission to read" if isinstance(error, PermissionError) else error.strerror or str(error)
 
 
 def _eight_bits(values: np.ndarray) -> np.ndarray:
@@ -152,13 +150,10 @@ def _eight_bits(values: np.ndarray) -> np.ndarray:
 
 
 def _from_cmyk(image: Image.Image) -> Image.Image:
-    profile = image.info.get("icc_profile")
-    if profile:
-        try:
+    if profile := image.info.get("icc_profile"):
+        with suppress(ImageCms.PyCMSError, OSError, TypeError, ValueError):  # a broken profile is ignored
             source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
             converted = ImageCms.profileToProfile(image, source, ImageCms.createProfile("sRGB"), outputMode="RGB")
             if converted is not None:
                 return converted
-        except (ImageCms.PyCMSError, OSError, TypeError, ValueError):  # a broken profile is ignored
-            pass
     return image.convert("RGB")

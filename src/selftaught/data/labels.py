@@ -2,6 +2,7 @@
 
 import csv
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, cast, get_args
@@ -21,10 +22,9 @@ def folder_labels(files: Iterable[str], level: Level) -> tuple[str, ...]:
         >>> folder_labels(files, "top"), folder_labels(files, "leaf")
         (('fruit', 'fruit'), ('fruit/apple', 'fruit/pear'))
     """
-    known: dict[str, str] = {}  # one string object for all images of a class
     folders = (file.rpartition("/")[0] for file in files)
     names = folders if level == "leaf" else (folder.partition("/")[0] for folder in folders)
-    return tuple(known.setdefault(name, name) for name in names)
+    return tuple(map(sys.intern, names))  # one string object for all images of a class
 
 
 def usual_level(folders: Iterable[str]) -> Level:

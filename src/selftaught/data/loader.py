@@ -15,7 +15,6 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from selftaught.data.requests import ViewRequest
 from selftaught.errors import SelftaughtError
 
 T = TypeVar("T")
@@ -36,30 +35,28 @@ class ReadersEnded(SelftaughtError, RuntimeError):
 
 
 class Loader(Generic[T]):
-    """Passes batches of requests to a dataset, in order. Workers start at the first and stay until :meth:`close`."""
+    """Answers batches of requests in workers, in order. These start at the first and stay until :meth:`close`."""
 
-    def __init__(
-        self, dataset: Dataset[Any], collate: Callable[[list[Any]], T], workers: int, pin_memory: bool = False
-    ) -> None:
-        self.workers = workers
-        self._requests: Iterable[list[ViewRequest]] = ()
+    def __init__(self, answer: Callable[[list[Any]], T], workers: int, pin_memory: bool = False) -> None:
+        self.workers, self._answer = workers, answer
+        self._requests: Iterable[list[Any]] = ()
         with _no_advice():
             self._loader: DataLoader[Any] = DataLoader(
-                dataset,
+                _Requests(),
                 batch_sampler=self,
                 num_workers=workers,
                 persistent_workers=workers > 0,
                 pin_memory=pin_memory,
-                collate_fn=collate,
+                collate_fn=answer,
                 worker_init_fn=_begin_worker,
                 generator=torch.Generator(),  # otherwise each pass draws from the global random state
             )
 
-    def __iter__(self) -> Iterator[list[ViewRequest]]:
+    def __iter__(self) -> Iterator[list[Any]]:
         """The requests of the current pass, as the batch sampler of torch's loader."""
         return iter(self._requests)
 
-    def read(self, requests: Iterable[list[ViewRequest]]) -> Iterator[T]:
+    def read(self, requests: Iterable[list[Any]]) -> Iterator[T]:
         """The answers in order.
 
         Raises:
@@ -74,10 +71,9 @@ class Loader(Generic[T]):
                 raise ReadersEnded(f"the system ended a process that reads images, {how}: {FEWER}") from None
             raise
 
-    def read_here(self, requests: Iterable[list[ViewRequest]]) -> Iterator[T]:
+    def read_here(self, requests: Iterable[list[Any]]) -> Iterator[T]:
         """The answers in order, without workers."""
-        collate = self._loader.collate_fn
-        return (collate([self._loader.dataset[request] for request in batch]) for batch in requests)
+        return map(self._answer, requests)
 
     def start(self) -> None:
         """Start the workers now: later, other threads might hold locks that a new process would wait for forever."""
@@ -88,7 +84,7 @@ class Loader(Generic[T]):
         """Stop the workers."""
         iterator = self._loader._iterator
         if iterator is not None:
-            workers = list(getattr(iterator, "_workers", ()))
+            workers = list(iterator._workers)  # type: ignore[attr-defined]
             iterator._shutdown_workers()  # type: ignore[attr-defined]
             _kill(workers)  # Python would wait at its exit for a worker that is stuck and ignores signals
             self._loader._iterator = None
@@ -131,6 +127,13 @@ def prefetch(items: Iterator[T]) -> Generator[T]:
         finally:
             for future in waiting:
                 future.cancel()
+
+
+class _Requests(Dataset[Any]):
+    """Leaves the work to the function that answers a whole batch."""
+
+    def __getitem__(self, request: Any) -> Any:
+        return request
 
 
 @contextmanager

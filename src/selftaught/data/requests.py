@@ -12,9 +12,10 @@ View = Literal["center", "squash", "random"]
 
 
 class ViewRequest(NamedTuple):
+    """Asks for a view of a file; the seed decides on a random one."""
+
     path: str
-    view: View | Literal["check"]
-    """The view to make of the file; "check" reads it and gives nothing back."""
+    view: View
     seed: int = 0
 
 

@@ -3,6 +3,7 @@
 import glob
 import os
 import re
+import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from selftaught.data.folder import ImageFolder
-from selftaught.data.images import EXTENSIONS
+from selftaught.data.images import EXTENSIONS, PHOTOS
 from selftaught.data.labels import Level, folder_labels, usual_level
 from selftaught.data.tar import list_members
 from selftaught.data.tar_index import TarIndex
@@ -88,7 +89,7 @@ class _Shard(NamedTuple):
 def _read_shard(archive: str) -> _Shard:
     places = list_members(archive)
     shown = [name for name in places if not name.startswith(".") and "/." not in name]
-    names = [name for name in shown if os.path.splitext(name)[1].lower() in EXTENSIONS]  # noqa: PTH122
+    names = [name for name in shown if name.lower().endswith(PHOTOS)]
     return _Shard(
         names,
         array("q", (places[name][0] for name in names)),
@@ -98,7 +99,6 @@ def _read_shard(archive: str) -> _Shard:
 
 
 def _classes(archive: str, names: Sequence[str], places: dict[str, tuple[int, int]]) -> Iterator[str]:
-    known: dict[str, str] = {}
     with open(archive, "rb", buffering=0) as file:  # noqa: PTH123
         for name in names:
             offset, size = places.get(os.path.splitext(name)[0] + ".cls", (0, 0))  # noqa: PTH122
@@ -108,7 +108,7 @@ def _classes(archive: str, names: Sequence[str], places: dict[str, tuple[int, in
                 label = text.decode("utf-8").strip()
             except UnicodeDecodeError:
                 label = ""
-            yield known.setdefault(label, label)
+            yield sys.intern(label)
 
 
 def _labels(shards: Sequence[_Shard], level: Level | None) -> tuple[str, ...] | None:

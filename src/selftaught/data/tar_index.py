@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
+from pathlib import Path
 
 from selftaught.data.tar import list_members
 
@@ -39,13 +40,12 @@ class TarIndex:
     offsets: "array[int]"
     sizes: "array[int]"
 
-    def at(self, index: int, root: str, file: str) -> str:
-        """The path of one image of a folder: a :class:`Member`, or text if it is a plain file."""
-        path = os.path.join(root, file)  # noqa: PTH118, a Path per image costs too much
+    def at(self, index: int, root: Path, path: str) -> str:
+        """The path of an image of a folder, as a :class:`Member` unless it is a plain file."""
         number = self.archive[index]
         if number < 0:
             return path
-        archive = os.path.join(root, self.archives[number])  # noqa: PTH118
+        archive = os.path.join(root, self.archives[number])  # noqa: PTH118, a Path per image costs too much
         return Member(path, archive, self.offsets[index], self.sizes[index])
 
     def only(self, positions: Sequence[int]) -> "TarIndex":

@@ -1,12 +1,13 @@
 """The views of an image that the network sees: random ones to learn from, fixed ones to embed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
+from selftaught.data.augment import Augmentations
 from selftaught.data.center_view import cut_center
 from selftaught.data.crop_boxes import Shape, random_boxes
 from selftaught.data.device_crops import resize_crop
@@ -20,7 +21,7 @@ class Views:
     - "center": short side to ``resize``, center crop of ``use_size``: how a finished model sees an image.
     - "squash": the whole image, squashed to ``squash``×``squash``: how neighbors for batches are found.
     - "random": two random crops of ``crop_scale`` and ``crop_shape``, resized to ``size``×``size``, flipped or not, all
-      decided by the seed: what training sees. With ``color`` a reader also changes their colors, see ``augment``.
+      decided by the seed: what training sees. A reader also changes them as ``augmentations`` say.
     """
 
     size: int
@@ -29,8 +30,8 @@ class Views:
     crop_scale: tuple[float, float] = (0.16, 1.0)
     use_size: int = 0
     """0 means the same as ``size``."""
-    color: float = 0.0
     crop_shape: Shape = "random"
+    augmentations: Augmentations = field(default_factory=Augmentations)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "use_size", self.use_size or self.size)

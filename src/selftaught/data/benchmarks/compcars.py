@@ -1,6 +1,5 @@
 """CompCars, the photos from the web: makes and models of cars; the paper uses all of it, without labels."""
 
-import os
 import re
 from pathlib import Path
 
@@ -12,17 +11,8 @@ FORM = re.compile(r"(\d+)/(\d+)/.+")
 
 
 def _holds(folder: Path) -> bool:
-    make = _numbered(folder / "image")
-    return make is not None and _numbered(make) is not None
-
-
-def _numbered(folder: Path) -> Path | None:
-    """A folder in this one whose name is a number, if there is one."""
-    try:
-        with os.scandir(folder) as entries:
-            return next((Path(entry.path) for entry in entries if entry.name.isdecimal() and entry.is_dir()), None)
-    except OSError:
-        return None
+    models = folder.glob("image/[0-9]*/[0-9]*/")
+    return any(model.name.isdecimal() and model.parent.name.isdecimal() for model in models)
 
 
 def _images(folder: Path) -> list[Listed]:

@@ -28,10 +28,8 @@ class SplitCheck:
     @property
     def differs(self) -> bool:
         """Whether the counts differ from the official ones."""
-        if self.expected is None:
-            return False
-        classes = (self.expected.classes, self.found.classes)
-        return self.expected.images != self.found.images or (classes[0] is not None and classes[0] != classes[1])
+        expected, found = self.expected or self.found, self.found
+        return expected.images != found.images or expected.classes not in (None, found.classes)
 
 
 def read_benchmark(name: str, root: str | os.PathLike[str], split: str | None = None) -> ImageFolder:

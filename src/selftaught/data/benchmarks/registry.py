@@ -34,9 +34,8 @@ def find_benchmark(name: str, data_root: str | os.PathLike[str]) -> Path | None:
     """
     benchmark = benchmark_of(name)
     root = Path(data_root)
-    near = _place(benchmark, root)
-    inner = (child / benchmark.inner for child in _children(root) if benchmark.inner)
-    return near or next((folder for folder in inner if benchmark.holds(folder)), None)
+    inner = (child / benchmark.inner for child in _children(root))
+    return _place(benchmark, root) or next(filter(benchmark.holds, inner), None)
 
 
 def locate(benchmark: Benchmark, root: Path) -> Path:
@@ -53,7 +52,7 @@ def locate(benchmark: Benchmark, root: Path) -> Path:
     if place is not None:
         return place
     for other in BENCHMARKS.values():
-        if other.holds(root) or (other.inner and other.holds(root / other.inner)):
+        if other.holds(root) or other.holds(root / other.inner):
             raise SelftaughtError(
                 f"{printable(root)} holds {other.title} ({other.name}), not {benchmark.title}: "
                 f"name it {other.name}, or give the folder of {benchmark.title}"
@@ -65,8 +64,7 @@ def locate(benchmark: Benchmark, root: Path) -> Path:
 
 
 def _place(benchmark: Benchmark, root: Path) -> Path | None:
-    folders = [root, *([root / benchmark.inner] if benchmark.inner else []), *_children(root)]
-    return next((folder for folder in folders if benchmark.holds(folder)), None)
+    return next(filter(benchmark.holds, (root, root / benchmark.inner, *_children(root))), None)
 
 
 def _children(folder: Path) -> Iterator[Path]:

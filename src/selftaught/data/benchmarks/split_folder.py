@@ -9,10 +9,6 @@ from selftaught.data.folder import find_images
 PARTS = ("train", "test")
 
 
-def _holds(folder: Path) -> bool:
-    return all(os.path.isdir(folder / part) for part in PARTS)  # noqa: PTH112, false also without permission
-
-
 def _images(folder: Path) -> list[Listed]:
     images: list[Listed] = []
     for part in PARTS:
@@ -28,7 +24,7 @@ SPLIT_FOLDER = Benchmark(
     origin="images of your own, as train/CLASS/… and test/CLASS/…",
     inner="",
     signature="the folders train and test",
-    holds=_holds,
+    holds=lambda folder: all(os.path.isdir(folder / part) for part in PARTS),  # noqa: PTH112, false without permission
     images=_images,
     expected={},
 )
