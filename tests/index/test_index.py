@@ -153,6 +153,18 @@ def test_a_shard_is_followed_and_what_lies_beside_it_stays(embedder: Embedder, p
     change = sync_images(index, shards / "1.tar", quiet=True)
     assert (change.removed, len(index)) == (3, 8)
     assert (sync_images(index, shards, quiet=True).removed, len(index)) == (1, 7)
+    (shards / "0.tar").unlink()
+    assert (sync_images(index, shards, quiet=True).removed, len(index)) == (4, 3)
+
+
+def test_a_folder_that_is_named_like_a_shard_is_followed(embedder: Embedder, tmp_path: Path) -> None:
+    images = draw_photos(tmp_path / "images", classes=2, photos=3).rename(tmp_path / "photos.tar")
+    index = make_index(tmp_path / "index", embedder)
+    add_images(index, tmp_path, quiet=True)
+    (images / "class 0" / "0.jpg").unlink()
+    assert (sync_images(index, tmp_path, quiet=True).removed, len(index)) == (1, 5)
+    shutil.rmtree(images / "class 1")
+    assert (sync_images(index, quiet=True).removed, len(index)) == (3, 2)
 
 
 def test_what_can_no_longer_be_read_is_not_found_by_what_it_was(index: Index, images: Path) -> None:

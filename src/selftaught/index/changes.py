@@ -1,11 +1,13 @@
 """Changes of an index: images are added, removed, brought in line with a folder."""
 
 import os
+import re
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -64,7 +66,7 @@ def sync_images(
             root, here = str(plain_path(images.root)), set(_paths(images))
             archives = {""} if images.members is None else set(images.members.archives)
             below = [path for path in index.table.paths() if is_below(path, root) and path not in here]
-            gone = [path for path in below if _archive(path[len(root) :].lstrip(os.sep)) in archives]
+            gone = [path for path in below if _archive(root, path[len(root) :].lstrip(os.sep)) in archives]
             index.table.remove(gone)
             change = _add(index, images, allow_skipped, reporter)
             removed = total.removed + len(gone) + change.removed
@@ -165,10 +167,10 @@ def measure_recall(table: ImageTable) -> float:
     return sum(hits) / len(hits)
 
 
-def _archive(file: str) -> str:
-    """The tar file that an image lies in; "" if it is a file of its own."""
-    end = file.lower().find(".tar/")
-    return file[: end + 4] if end >= 0 else ""
+def _archive(root: str, file: str) -> str:
+    """The tar file below a folder that an image lies in; "" if it is a file of its own, or the tar file is gone."""
+    names = (file[: found.end()] for found in re.finditer(r"\.tar(?=/)", file, re.IGNORECASE))
+    return next((name for name in names if Path(root, name).is_file()), "")
 
 
 def _paths(images: ImageFolder) -> list[str]:
