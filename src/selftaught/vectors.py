@@ -20,8 +20,8 @@ from selftaught.model_files import METRICS
 
 FORMAT = 2
 SUFFIXES = (".parquet", ".npy")
-NO_TEXT = re.compile(r"\\x([89a-f][0-9a-f])")
-"""A byte of a path that is no Unicode, as it is written."""
+WRITTEN = re.compile(r"\\x(5c|[89a-f][0-9a-f])")
+"""A byte of a path that is no Unicode, as it is written; and a backslash before what would look like one."""
 
 
 @dataclass(frozen=True)
@@ -215,9 +215,10 @@ def _digest(vectors: np.ndarray, notes: dict[str, Any], paths: Sequence[str], st
 
 def _text(name: str) -> str:
     """A path as valid Unicode, which Parquet needs; JSON holds any path."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    plain = WRITTEN.sub(r"\\x5cx\1", name)
+    return plain.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _name(text: str) -> str:
     """The path that :func:`_text` was given."""
-    return NO_TEXT.sub(lambda found: chr(0xDC00 + int(found[1], 16)), text)
+    return WRITTEN.sub(lambda found: "\\" if found[1] == "5c" else chr(0xDC00 + int(found[1], 16)), text)
