@@ -44,6 +44,12 @@ def test_a_vision_transformer_takes_other_sizes_and_gives_timms_vectors_at_its_o
         replace(inputs, use_size=230)
 
 
+def test_a_transformer_that_does_not_say_which_sizes_it_takes_keeps_its_own() -> None:
+    with torch.device("meta"):  # without memory for its weights
+        inputs = build_backbone("swinv2_cr_tiny_224", "none").preprocessing
+    assert (inputs.size, inputs.fixed_size, inputs.multiple) == (224, True, 1)
+
+
 def test_a_size_is_fitted_to_the_patches() -> None:
     inputs = Preprocessing(size=518, multiple=14)
     assert [inputs.fit(size) for size in (1, 224, 229, 232, 518 * 1.25)] == [14, 224, 224, 238, 644]

@@ -244,9 +244,10 @@ def _timm(name: str, pretrained: bool, reason: str) -> Backbone:
     model: Any = _create(name, pretrained)
     config = resolve_model_data_config(model)
     size = config["input_size"][1]
-    dynamic = bool(getattr(model, "dynamic_img_size", False))
-    fixed = not dynamic and bool(model.pretrained_cfg.get("fixed_input_size", False))
-    multiple = model.patch_embed.feat_ratio() if dynamic else 1
+    # Some of the transformers that take any size do not say which.
+    ratio = getattr(model.patch_embed, "feat_ratio", None) if getattr(model, "dynamic_img_size", False) else None
+    fixed = ratio is None and bool(model.pretrained_cfg.get("fixed_input_size", False))
+    multiple = 1 if ratio is None else ratio()
     preprocessing = Preprocessing(
         size=size, mean=config["mean"], std=config["std"], fixed_size=fixed, multiple=multiple
     )
