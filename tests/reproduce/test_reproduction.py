@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -152,8 +153,18 @@ def test_a_folder_goes_on_only_with_the_options_it_was_begun_with(data: Path) ->
         begin(replace(request, out=other))
     with pytest.raises(UsageError, match="is a file"):
         begin(replace(request, out=other / "mine"))
-    (request.out / "begun.json").write_text("[")
-    with pytest.raises(SelftaughtError, match="damaged"):
+    for damage in ("[", "[]", 100_000 * "["):
+        (request.out / "begun.json").write_text(damage)
+        with pytest.raises(SelftaughtError, match="damaged"):
+            begin(request)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes")
+def test_a_pipe_in_place_of_the_note_of_a_table_is_not_waited_for(data: Path) -> None:
+    request = request_for(data)
+    request.out.mkdir()
+    os.mkfifo(request.out / "begun.json")
+    with pytest.raises(SelftaughtError, match="cannot be read"):
         begin(request)
 
 

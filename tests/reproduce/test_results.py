@@ -1,4 +1,5 @@
 import json
+import os
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 from fake_train import write_run
 from PIL import Image
 
+from selftaught.errors import SelftaughtError
 from selftaught.reproduce.cells import collect
 from selftaught.reproduce.folders import State, note_failure, read_scores, read_state, run_folder
 from selftaught.reproduce.jobs import make_jobs
@@ -86,7 +88,9 @@ def test_untrained_models_are_taken_from_the_run_that_measured_them(tmp_path: Pa
     text = (tmp_path / "results.md").read_text()
     assert "| plain backbone: average pooling, cosine | 35.0 ± 7.1 |" in text
     assert "half-whitened" not in text
-    for damage in ("{", '{"floor": "x", "models": {"x": {"found_again": 1}, "plain backbone": {"recall@1": NaN}}}'):
+    others = '{"floor": "x", "models": {"x": {"found_again": 1}, "plain backbone": %s}}'
+    wrong = ('{"recall@1": NaN}', '{"recall@1": [1]}', '{"recall@1": 1%s}' % ("0" * 400), "[1]")
+    for damage in ("{", *(others % scores for scores in wrong)):
         (tmp_path / "runs" / "start" / "folder" / "seed-0" / "models.json").write_text(damage)
         assert collect(request)["plain-floor"]["folder"]["recall@1"].last == {1: pytest.approx(40.0)}
 
@@ -136,7 +140,11 @@ def test_results_of_earlier_commands_stay_in_the_table(tmp_path: Path) -> None:
     assert collect(request)["stml"]["cub"]["recall@1"].last == {4: pytest.approx(62.0)}
 
 
-@pytest.mark.parametrize("metrics", ["{", '{"epoch": 1, "recall@1": NaN}\n'])
+@pytest.mark.parametrize(
+    "metrics",
+    ["{", '{"epoch": 1, "recall@1": NaN}\n', '{"epoch": 1, "recall@1": 1%s}\n' % ("0" * 400), 100_000 * "["],
+    ids=("cut", "no number", "too large", "too deep"),
+)
 def test_a_damaged_run_is_a_failure_and_not_an_error(tmp_path: Path, metrics: str) -> None:
     folder = run_folder(tmp_path, "stml", "cub", 0)
     write_run(folder)
@@ -148,6 +156,16 @@ def test_a_damaged_run_is_a_failure_and_not_an_error(tmp_path: Path, metrics: st
     note = json.loads(text)["jobs"][0]
     assert note["status"] == "failed"
     assert "is damaged" in note["error"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes")
+@pytest.mark.parametrize("file", ["start.json", "metrics.jsonl", "settings.json"])
+def test_a_pipe_among_the_files_of_a_run_is_not_waited_for(tmp_path: Path, file: str) -> None:
+    write_run(tmp_path / "run")
+    (tmp_path / "run" / file).unlink()
+    os.mkfifo(tmp_path / "run" / file)
+    with pytest.raises(SelftaughtError, match="is damaged"):
+        read_scores(tmp_path / "run")
 
 
 @pytest.mark.parametrize("damage", ["{", '{"epoch": 1}\n', '{"epoch": 1, "seconds": NaN}\n', "[]\n"])

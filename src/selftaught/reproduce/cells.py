@@ -55,7 +55,7 @@ def collect(request: Request) -> Cells:
                 if status == "finished":
                     try:
                         runs[seed] = read_floor_scores(folder, row.floor) if row.floor else read_scores(folder)
-                    except (SelftaughtError, ValueError):  # the job shows the error
+                    except SelftaughtError:  # the job shows the error
                         failed = True
             columns = cells.setdefault(row.name, {})[dataset] = {}
             paper = row.paper.get(dataset, ())

@@ -2,13 +2,14 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from selftaught.errors import SelftaughtError, printable
-from selftaught.files import read_json, read_json_lines, write_json
+from selftaught.files import read_file, read_json, read_json_lines, write_json
 from selftaught.model_files import DESCRIPTION
 from selftaught.run_folder import CHECKPOINT, METRICS, PARTIAL, SETTINGS, START, TIMING, is_finished, read_models
 
@@ -73,30 +74,29 @@ def drop_checkpoints(folder: Path) -> None:
 def read_floor_scores(folder: Path, name: str) -> RunScores:
     """The scores of an untrained model in a run; there are none without pretrained weights."""
     models = read_models(folder)
-    return RunScores(_scores(models["models"].get(name, {})) if models is not None else {})
+    with _in_words(folder):
+        return RunScores(_scores(models["models"].get(name, {})) if models is not None else {})
 
 
 def read_scores(folder: Path) -> RunScores:
     """The scores of a finished run on its test images."""
-    try:
-        start = json.loads((folder / START).read_text("utf-8"))
-        epochs = [json.loads(line) for line in (folder / METRICS).read_text("utf-8").splitlines()]
+    with _in_words(folder):
+        start = json.loads(read_file(folder / START))
+        epochs = [json.loads(line) for line in read_file(folder / METRICS).splitlines()]
         rows = [_scores(row) for row in epochs if "recall@1" in row]
         last = rows[-1] if rows else _scores(start)
         best = max(rows, key=lambda row: row["recall@1"]) if rows else {}
-        saved = json.loads((folder / SETTINGS).read_text("utf-8", "surrogateescape"))
+        saved = json.loads(read_file(folder / SETTINGS).decode("utf-8", "surrogateescape"))
         if len(epochs) != int(saved.get("settings", {}).get("epochs", len(epochs))):
             raise ValueError("epochs are missing")
-    except (OSError, ValueError, TypeError, AttributeError):
-        raise SelftaughtError(f"the run in {printable(folder)} is damaged: delete it and run it again") from None
-    return RunScores(last, best, len(epochs), run_seconds(folder))
+        return RunScores(last, best, len(epochs), run_seconds(folder))
 
 
 def run_seconds(folder: Path) -> float:
     """Seconds that the epochs of a run and its earlier stages took; 0 if that cannot be read."""
     try:
         seconds = sum(float(row["seconds"]) for file in folder.rglob(TIMING) for row in read_json_lines(file))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return 0.0
     return seconds if math.isfinite(seconds) else 0.0
 
@@ -110,6 +110,15 @@ def _scores(row: Mapping[str, float]) -> dict[str, float]:
     if not all(map(math.isfinite, scores.values())):
         raise ValueError("a score is no number")
     return scores
+
+
+@contextmanager
+def _in_words(folder: Path) -> Iterator[None]:
+    """Turn errors of damaged files into one sentence."""
+    try:
+        yield
+    except (SelftaughtError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+        raise SelftaughtError(f"the run in {printable(folder)} is damaged: delete it and run it again") from None
 
 
 def _failure_file(folder: Path) -> Path:

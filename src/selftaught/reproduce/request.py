@@ -1,13 +1,12 @@
 """The request for a reproduction, and the options that its folder was begun with."""
 
-import json
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from selftaught.errors import SelftaughtError, UsageError, printable
-from selftaught.files import new_folder, plain_path, write_json
+from selftaught.files import new_folder, plain_path, read_json, write_json
 from selftaught.learners import METHODS, has_setting
 from selftaught.recipes import Settings
 from selftaught.reproduce.paper import PARTNERS
@@ -74,16 +73,13 @@ class Request:
 def check_begun(request: Request) -> bool:
     """Whether the output folder holds this table already; raises an error if it holds anything else."""
     file = request.out / BEGUN
-    try:
-        before = dict(json.loads(file.read_text("utf-8", "surrogateescape")))
-    except (FileNotFoundError, NotADirectoryError):
+    if not file.exists():
         if request.out.is_dir() and any(request.out.iterdir()):
-            raise UsageError(
-                f"the folder {printable(request.out)} is not empty and holds no table: give another --out"
-            ) from None
+            raise UsageError(f"the folder {printable(request.out)} is not empty and holds no table: give another --out")
         return False
-    except (ValueError, TypeError):
-        raise SelftaughtError(f"{printable(file)} is damaged: give another --out") from None
+    before = read_json(file)
+    if before is None:
+        raise SelftaughtError(f"{printable(file)} cannot be read, or is damaged: give another --out")
     for name, value in _options(request).items():
         if before.get(name) != value:
             raise UsageError(
