@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,18 @@ from selftaught.data import ReadersEnded, absolute
 from selftaught.embedder import Embedder
 from selftaught.errors import Interrupted, SelftaughtError, UsageError, printable
 from selftaught.files import delete
-from selftaught.learners import Learner, name_method
+from selftaught.learners import Learner, make_settings, name_method
 from selftaught.networks import Preprocessing
 from selftaught.parallel import barrier, rank, run_on_first
-from selftaught.run_folder import SETTINGS, SNAPSHOTS, SUPERVISED, has_begun
+from selftaught.run_folder import SETTINGS, SNAPSHOTS, SUPERVISED, RunRecord, has_begun
 from selftaught.training.assemble import Context
 from selftaught.training.legs import CHANGES
 from selftaught.training.processes import ending, join_processes
-from selftaught.training.run_stages import Place, resume_run, start_run
+from selftaught.training.run_stages import resume_run, start_run
+from selftaught.training.semi_supervised import Stage
 from selftaught.training.stage import foretell, train_stage
 
+Place = str | os.PathLike[str] | None
 ALLOW = "--allow-skipped"
 
 
@@ -94,6 +95,8 @@ def train(
     own = backbone if isinstance(backbone, nn.Module) else None
     if isinstance(backbone, str):
         changes["backbone"] = backbone
+    if from_run is not None and os.fspath(from_run) and Path(from_run).exists():  # else it is a name on the model hub
+        from_run = Path(from_run).absolute()
     if method is not None:
         name = name_method(method)
         if resume is None or isinstance(method, str):
@@ -101,16 +104,33 @@ def train(
     with Interrupts() as interrupts, ExitStack() as locked, _same_flags(own):
         with interrupts.at_once():
             join_processes()
-            if resume is None:
-                places = {"images": images, "labeled": labeled, "unlabeled": unlabeled, "eval": eval}
-                origin = None if from_run is None else os.fspath(from_run)
-                if origin and Path(origin).exists():  # otherwise it is a name on the model hub
-                    origin = str(Path(origin).absolute())
-                options: dict[str, Any] = {"from_run": origin}
-                options |= {"eval_level": level, "eval_labels": None if labels is None else absolute(labels)}
-                options |= {"allow_skipped": allow_skipped, "tensorboard": tensorboard, "preprocessing": preprocessing}
-                begin = partial(start_run, places, out, recipe, own, options, changes, None if dry_run else locked)
-            else:
+            run, lock = Path((out if resume is None else resume) or ""), None if dry_run else locked
+            overrides = {name: changes[name] for name in changes if resume is not None and name not in CHANGES}
+            context = Context(run, own, overrides, Reporter(quiet or rank() > 0), interrupts)
+
+            def start() -> list[Stage]:
+                if out in (None, "") or (images is None and labeled is None and unlabeled is None):
+                    raise UsageError(
+                        "training needs a folder of images and an --out folder for the run, or --resume RUN"
+                    )
+                plain = "best" if changes.get("method", "stml") == "stml" else "official"
+                record = RunRecord(
+                    requested=make_settings(recipe or (plain if labeled is None else "semi"), **changes),
+                    images=_full(images),
+                    labeled=_full(labeled),
+                    unlabeled=_full(unlabeled),
+                    eval=_full(eval),
+                    eval_level=level,
+                    eval_labels=_full(labels),
+                    own_backbone=None if own is None else type(own).__name__,
+                    preprocessing=preprocessing,
+                    from_run=None if from_run is None else os.fspath(from_run),
+                    allow_skipped=allow_skipped,
+                    tensorboard=tensorboard,
+                )
+                return start_run(record, context, lock)
+
+            def go_on() -> list[Stage]:
                 others = (images, labeled, unlabeled, out, from_run, recipe, preprocessing, eval, level, labels)
                 free = {"device", "workers"} | (CHANGES if "epochs" in changes else set())
                 if tensorboard or any(other is not None for other in others) or set(changes) - free:
@@ -118,10 +138,9 @@ def train(
                         "a resumed run keeps its images, folder and settings: leave them out beside --resume, "
                         "except for --epochs, and --lr with it"
                     )
-                begin = partial(resume_run, Path(resume), own, allow_skipped, changes, None if dry_run else locked)
-            run, stages = run_on_first(begin)
-        overrides = {name: value for name, value in changes.items() if resume is not None and name not in CHANGES}
-        context = Context(run, own, overrides, Reporter(quiet or rank() > 0), interrupts)
+                return resume_run(context, allow_skipped, changes, lock)
+
+            stages = run_on_first(start if resume is None else go_on)
         if dry_run:
             return foretell(stages, context)
         try:
@@ -152,6 +171,10 @@ def _explain(error: BaseException, context: Context, resumed: bool) -> BaseExcep
     if isinstance(error, SelftaughtError) and ALLOW in str(error) and begun:
         return SelftaughtError(f"{error}: {context.command} {ALLOW}")
     return error
+
+
+def _full(place: Place) -> str | None:
+    return None if place is None else absolute(place)
 
 
 @contextmanager
