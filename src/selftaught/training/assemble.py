@@ -14,6 +14,7 @@ from torch.optim import SGD, Optimizer
 from selftaught.console import Interrupts, Reporter
 from selftaught.data import CachedReader, DecodedCache, FileReader, ImageFolder, ImageReader
 from selftaught.devices import choose_device
+from selftaught.embedder import Embedder
 from selftaught.encoding import views_in_training
 from selftaught.errors import UsageError, printable
 from selftaught.learners import Learner, build_learner, change_settings
@@ -54,11 +55,19 @@ class Context:
     interrupts: Interrupts
     told: list[Choice] = field(default_factory=list)
     """The choices that were told last, which need not be told again."""
+    origins: dict[str, tuple[Start, Embedder]] = field(default_factory=dict)
+    """What was loaded of the run whose network this one begins with, until it has been measured."""
 
     @property
     def command(self) -> str:
         """The command that continues the run."""
         return resume_command(self.run)
+
+    def origin(self, run: str) -> tuple[Start, Embedder]:
+        """The network of the run that this one begins with, and its model; loaded once."""
+        if run not in self.origins:
+            self.origins[run] = read_origin(run, self.own)
+        return self.origins[run]
 
 
 @dataclass(frozen=True)
@@ -146,7 +155,7 @@ def assemble(
 ) -> Iterator[Parts]:
     """The parts of a stage with these images; ``resumed``: its weights will come from a checkpoint."""
     with context.interrupts.at_once():
-        start = None if resumed else find_start(stage, context.own)
+        start = None if resumed else find_start(stage, context)
         record, backbone, device = prepare(stage, images, resumed, context, start, neighbors=neighbors)
         run_on_first(lambda: write_record(stage.folder, record))
         chosen = record.settings
@@ -238,11 +247,11 @@ def make_optimizer(learner: Learner, settings: Settings) -> Optimizer:
     return AdamP(groups, betas=(0.9, 0.999), weight_decay=settings.weight_decay, nesterov=True)
 
 
-def find_start(stage: Stage, own: nn.Module | None) -> Start | None:
+def find_start(stage: Stage, context: Context) -> Start | None:
     """The network that a stage starts from; None if it starts from a backbone by name."""
     if stage.starts_from is not None:
         return read_start(stage.starts_from)
-    return None if stage.record.from_run is None else read_origin(stage.record.from_run, own)
+    return None if stage.record.from_run is None else context.origin(stage.record.from_run)[0]
 
 
 def _choose_backbone(

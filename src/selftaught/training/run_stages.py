@@ -6,19 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from selftaught.devices import check_device, choose_device
 from selftaught.errors import UsageError, printable
 from selftaught.files import lock_folder
 from selftaught.learners import change_settings
 from selftaught.networks import is_backbone
+from selftaught.recipes import Settings
 from selftaught.run_folder import RunRecord, create_run, has_begun, is_finished, read_record, write_record
 from selftaught.training.assemble import Context
 from selftaught.training.images import class_numbers, list_images
 from selftaught.training.legs import CHANGES, begin_leg
 from selftaught.training.semi_supervised import Stage, plan_stages
-from selftaught.training.start import read_origin
 
 
 def start_run(record: RunRecord, context: Context, locked: ExitStack | None) -> list[Stage]:
@@ -32,7 +30,7 @@ def start_run(record: RunRecord, context: Context, locked: ExitStack | None) -> 
     if semi and method not in ("stml", "slade"):
         raise UsageError(f"--labeled and --unlabeled are for the methods stml and slade, not for {method!r}")
     if record.from_run is not None:
-        record = replace(record, requested=_start_from(record.from_run, record.requested, semi, context.own))
+        record = replace(record, requested=_start_from(record.from_run, record.requested, semi, context))
     check_device(choose_device(record.requested.device))
     images = list_images(record)
     class_numbers(images.training, method)
@@ -70,17 +68,17 @@ def resume_run(
     return plan_stages(run, record, images, write=locked is not None)
 
 
-def _start_from(run: str, requested: Any, semi: bool, own: nn.Module | None) -> Any:
+def _start_from(run: str, requested: Settings, semi: bool, context: Context) -> Settings:
     """The settings of a run that starts from the network of another run."""
     if semi:
         raise UsageError("--from is for a folder of images, not for --labeled and --unlabeled")
     if not Path(run).exists() and is_backbone(run):
         raise UsageError(f"{printable(run)} is a backbone's name: give it with --backbone")
-    start = read_origin(run, own)
+    start, _ = context.origin(run)
     if requested.backbone not in ("auto", start.backbone) or requested.weights != "auto":
         raise UsageError(
             f"the network of {printable(run)} has the backbone {printable(start.backbone)} and weights of its own: "
             "leave --backbone and --weights out beside --from"
         )
     requested = replace(requested, pooling=start.pooling)  # its heads have learned on features that are pooled so
-    return requested if own is not None else replace(requested, backbone=start.backbone)
+    return requested if context.own is not None else replace(requested, backbone=start.backbone)
