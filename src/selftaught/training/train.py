@@ -1,7 +1,7 @@
 """From a folder of images to a run folder with a model."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from selftaught.networks import Preprocessing
 from selftaught.parallel import barrier, rank, run_on_first
 from selftaught.run_folder import SETTINGS, SNAPSHOTS, SUPERVISED, RunRecord, has_begun
 from selftaught.training.assemble import Context
+from selftaught.training.images import RunImages
 from selftaught.training.legs import CHANGES
 from selftaught.training.processes import ending, join_processes
 from selftaught.training.run_stages import resume_run, start_run
@@ -47,6 +48,7 @@ def train(
     tensorboard: bool = False,
     dry_run: bool = False,
     quiet: bool = False,
+    at_end: Callable[[Path, RunImages], object] | None = None,
     **changes: Any,
 ) -> Embedder:
     """Train an embedding model on a folder of images, without labels.
@@ -78,6 +80,8 @@ def train(
         tensorboard: also log to ``out/tensorboard``.
         dry_run: only print what would be done, and how much time and memory it would take; nothing is written.
         quiet: print nothing.
+        at_end: called with the run folder and the images of the run, as they were listed, when the model is saved; of
+            several processes, only the first calls it. The command line makes its page there.
         **changes: any setting of :class:`selftaught.recipes.Settings`: dim, epochs, batch_size, neighbors, lr, weights,
             seed, device, …; and the method's own settings, as in :class:`selftaught.learners.STMLSettings`.
 
@@ -148,12 +152,14 @@ def train(
                 interrupts.check()
                 embedder = train_stage(stage, context)
             barrier()  # no process may leave while another one still writes
-            return embedder
         except BaseException as error:
             ended = ending(_explain(error, context, resume is not None), run, has_begun(run))
             if ended is error:
                 raise
             raise ended from None
+    if at_end is not None and rank() == 0:
+        at_end(run, stages[-1].images)
+    return embedder
 
 
 def _explain(error: BaseException, context: Context, resumed: bool) -> BaseException:
