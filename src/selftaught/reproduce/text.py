@@ -6,9 +6,9 @@ from typing import Any
 from selftaught.data import benchmark_of
 from selftaught.reproduce.cells import Cell, Cells
 from selftaught.reproduce.quick import EMBEDDED
-from selftaught.reproduce.table import BENCHMARKS, FOLDER, Table
+from selftaught.reproduce.table import CUB_CARS_SOP, FOLDER, Table
 
-DATASETS = {name: benchmark_of(name).title for name in BENCHMARKS} | {
+DATASETS = {name: benchmark_of(name).title for name in CUB_CARS_SOP} | {
     FOLDER: "Test images",
     EMBEDDED: "Drawn product photos",
 }
