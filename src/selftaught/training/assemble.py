@@ -56,7 +56,7 @@ class Context:
     told: list[Choice] = field(default_factory=list)
     """The choices that were told last, which need not be told again."""
     origins: dict[str, tuple[Start, Embedder]] = field(default_factory=dict)
-    """What was loaded of the run whose network this one begins with, until it has been measured."""
+    """What was loaded of the run whose network this one begins with, until it is taken."""
 
     @property
     def command(self) -> str:
@@ -68,6 +68,13 @@ class Context:
         if run not in self.origins:
             self.origins[run] = read_origin(run, self.own)
         return self.origins[run]
+
+    def take_origin(self, run: str, device: torch.device) -> Embedder:
+        """The model of that run on a device, and no longer kept here."""
+        _, model = self.origin(run)
+        self.origins.clear()
+        model.network.to(device)
+        return model
 
 
 @dataclass(frozen=True)

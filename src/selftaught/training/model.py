@@ -39,11 +39,9 @@ def save_floor(parts: Parts) -> None:
     if encoder is not None:
         floors, exponent = measure_floors(parts.survey, parts.images, parts.settings.dim, encoder)
     if parts.record.from_run is not None:
-        _, origin = parts.context.origin(parts.record.from_run)
+        origin = parts.context.take_origin(parts.record.from_run, parts.fabric.device)
         about = origin.description
-        network = origin.network.to(parts.fabric.device)
-        floors.append(measure_model(parts.survey, parts.images, ORIGIN, network))
-        parts.context.origins.clear()
+        floors.append(measure_model(parts.survey, parts.images, ORIGIN, origin.network))
     # Vectors that are made as those of the trained model, so that "found again" can be compared.
     alike = [name_floor(parts.learner.network.encoder.pooling, whitened) for whitened in (True, False)]
     best = next(floor for name in (ORIGIN, *alike) for floor in floors if floor.name == name)

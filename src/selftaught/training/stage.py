@@ -33,11 +33,9 @@ def foretell(stages: list[Stage], context: Context) -> Embedder:
     context.reporter.say("nothing was written: the same command without --dry-run trains")
     if checkpoint is not None:
         return Embedder.load(context.run, device, context.own)
-    if stage.record.from_run is None:
-        return Embedder.plain(backbone, device, context.own is not None)
-    _, model = context.origin(stage.record.from_run)
-    model.network.to(device)
-    return model
+    if stage.record.from_run is not None:
+        return context.take_origin(stage.record.from_run, device)
+    return Embedder.plain(backbone, device, context.own is not None)
 
 
 def train_stage(stage: Stage, context: Context) -> Embedder:
