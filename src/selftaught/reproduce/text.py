@@ -89,13 +89,12 @@ def _how(facts: Mapping[str, Any]) -> str:
     packages = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
     lines = [f"- command: `{facts['command']}`", f"- {facts['date']}, on {facts['device']}", f"- {packages}"]
     for name, sides in facts["differences"].items():
-        here, recipe = (", ".join(map(_value, sides[side])) for side in ("here", "recipe"))
+        here, recipe = (
+            ", ".join("automatic" if value is None else str(value) for value in sides[side])
+            for side in ("here", "recipe")
+        )
         lines.append(f"- {name}: {here}, where the recipes have {recipe}")
     return "\n".join(lines)
-
-
-def _value(value: object) -> str:
-    return "automatic" if value is None else str(value)
 
 
 def _words(cell: Cell) -> str:

@@ -1,5 +1,6 @@
 """From a run's record to the parts that the loop works with."""
 
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -37,7 +38,7 @@ from selftaught.training.frozen_backbone import FeatureReader
 from selftaught.training.images import RunImages, class_numbers
 from selftaught.training.logbook import Logbook
 from selftaught.training.optimizer import AdamP
-from selftaught.training.processes import make_fabric, resume_command
+from selftaught.training.processes import make_fabric
 from selftaught.training.semi_supervised import Stage
 from selftaught.training.start import Start, begin_with, read_origin, read_start
 
@@ -61,7 +62,11 @@ class Context:
     @property
     def command(self) -> str:
         """The command that continues the run."""
-        return resume_command(self.run)
+        return f"selftaught train --resume {shlex.quote(printable(self.run))}"
+
+    def go_on(self, begun: bool) -> str:
+        """What to do after a stop; ``begun``: the run can be resumed."""
+        return f"go on with: {self.command}" if begun else "start it again with the same command"
 
     def origin(self, run: str) -> tuple[Start, Embedder]:
         """The network of the run that this one begins with, and its model; loaded once."""

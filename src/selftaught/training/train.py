@@ -153,7 +153,7 @@ def train(
                 embedder = train_stage(stage, context)
             barrier()  # no process may leave while another one still writes
         except BaseException as error:
-            ended = ending(_explain(error, context, resume is not None), run, has_begun(run))
+            ended = ending(_explain(error, context, resume is not None), context.go_on(has_begun(run)))
             if ended is error:
                 raise
             raise ended from None
@@ -169,7 +169,7 @@ def _explain(error: BaseException, context: Context, resumed: bool) -> BaseExcep
         for part in (SUPERVISED, SNAPSHOTS):
             delete(run / part)
         (run / SETTINGS).unlink(missing_ok=True)
-    go_on = f"go on with: {context.command}" if begun or resumed else "start it again with the same command"
+    go_on = context.go_on(begun or resumed)
     if isinstance(error, (Interrupted, KeyboardInterrupt)) and context.command not in str(error):
         return Interrupted(f"stopped; {go_on}" if begun else f"stopped before training began: {go_on}")
     if isinstance(error, ReadersEnded):
