@@ -225,7 +225,7 @@ def failing(how: str, folder: Path) -> None:
                 any_process(False)
                 time.sleep(0.01)
         except BaseException as error:
-            raise ending(error, Path("my run"), begun=True) from None
+            raise ending(error, "go on with: selftaught train --resume 'my run'") from None
 
     if how == "all":  # process 0 will say it, however busy the machine is
         vars(processes)["SAYING"] = timedelta(seconds=PATIENCE)

@@ -30,7 +30,7 @@ from selftaught.networks import (
 )
 
 FORMAT = 1
-METRICS = ("euclidean", "cosine")
+METRIC_NAMES = ("euclidean", "cosine")
 """How vectors are compared: as they are, or by direction; then the model gives vectors of length 1."""
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
 DEFAULTS = {"head": "linear", "pooling": "avg+max", "mirror": False, "scales": 1}
@@ -99,7 +99,7 @@ def read_description(folder: Path) -> dict[str, Any]:
     if content is None or not {"format", "metric"} <= set(content):
         raise SelftaughtError(f"{printable(file)} is damaged: it does not describe a model")
     description = DEFAULTS | content
-    if description["format"] != FORMAT or description["metric"] not in METRICS or set(KINDS) - set(description):
+    if description["format"] != FORMAT or description["metric"] not in METRIC_NAMES or set(KINDS) - set(description):
         raise SelftaughtError(
             f"{printable(file)} was written by another version of selftaught, which this one cannot read"
         )

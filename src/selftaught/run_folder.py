@@ -89,8 +89,13 @@ class RunRecord:
             raise ValueError(f"leg is {self.leg}")
         if any(getattr(self.settings, name, 0) is None for name in CHOSEN):
             raise ValueError("its settings lack a choice")
-        if (self.images is None) != (self.labeled is not None and self.unlabeled is not None):
-            raise ValueError("images must be a place, or else labeled and unlabeled")
+        if not (self.images is None) == (self.labeled is not None) == (self.unlabeled is not None):
+            raise UsageError(
+                "semi-supervised training needs both --labeled and --unlabeled, and no other folder of images beside "
+                "them"
+            )
+        if self.eval is None and (self.eval_level or self.eval_labels):
+            raise UsageError("--level and --labels say what the classes of the --eval images are: give --eval too")
 
     @property
     def sources(self) -> tuple[str, ...]:

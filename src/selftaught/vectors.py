@@ -16,7 +16,7 @@ from selftaught.data import Stamp
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, UsageError, is_out_of_memory, printable
 from selftaught.files import check_output, open_regular, read_file, read_json, write_atomically
-from selftaught.model_files import METRICS
+from selftaught.model_files import METRIC_NAMES
 
 FORMAT = 2
 SUFFIXES = (".parquet", ".npy")
@@ -200,7 +200,7 @@ def _check(vectors: np.ndarray, notes: dict[str, Any], paths: Sequence[Any], sta
         raise ValueError
     if not all(isinstance(text, str) for text in texts) or len(vectors) != len(paths):
         raise ValueError
-    if notes["format"] != FORMAT or notes["metric"] not in METRICS:
+    if notes["format"] != FORMAT or notes["metric"] not in METRIC_NAMES:
         raise ValueError
     same = notes["digest"] == _digest(vectors, notes, list(map(_text, paths)), stamps)
     if not same or len(stamps) not in (0, len(paths)) or not np.isfinite(vectors).all():

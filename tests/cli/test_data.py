@@ -5,7 +5,7 @@ import pytest
 
 from conftest import Call
 from selftaught.data import BENCHMARKS
-from selftaught.data.benchmarks import Count
+from selftaught.data.benchmarks import Counts
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_missing_files_are_counted_and_the_first_is_named(call: Call, products: 
 
 
 def test_a_complete_data_set_ends_with_0(call: Call, products: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = {"train": Count(2, 1), "test": Count(1, 1), "all": Count(3, None)}
+    counts = {"train": Counts(2, 1), "test": Counts(1, 1), "all": Counts(3, None)}
     monkeypatch.setattr(
         "selftaught.data.benchmarks.registry.BENCHMARKS", {"sop": replace(BENCHMARKS["sop"], expected=counts)}
     )

@@ -17,7 +17,7 @@ from selftaught.reproduce.jobs import Job, make_jobs
 from selftaught.reproduce.plan import Estimator
 from selftaught.reproduce.reproduction import run_jobs
 from selftaught.reproduce.request import Request, begin, check_begun
-from selftaught.reproduce.tables import METHODS, find_rows
+from selftaught.reproduce.tables import EVERY_METHOD, find_rows
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def data(tmp_path: Path) -> Path:
 
 def request_for(data: Path, *rows: str, **options: Any) -> Request:
     out = data.parent / "out"
-    return Request(METHODS, find_rows(METHODS, rows), data, out, device="cpu", backbone="small", **options)
+    return Request(EVERY_METHOD, find_rows(EVERY_METHOD, rows), data, out, device="cpu", backbone="small", **options)
 
 
 def go(request: Request, monkeypatch: pytest.MonkeyPatch, fake: FakeTrain) -> tuple[int, list[Job]]:

@@ -11,7 +11,7 @@ from PIL import Image
 
 from selftaught.errors import SelftaughtError
 from selftaught.reproduce.cells import collect
-from selftaught.reproduce.folders import State, note_failure, read_scores, read_state, run_folder
+from selftaught.reproduce.folders import State, find_state, note_failure, read_scores, run_folder
 from selftaught.reproduce.jobs import make_jobs
 from selftaught.reproduce.quick import Quick, quick_table
 from selftaught.reproduce.request import Request
@@ -198,9 +198,9 @@ def test_a_collapse_that_could_not_be_noted_any_more_is_a_failure_for_good(tmp_p
     folder = run_folder(tmp_path, "stml", "cub", 0)
     write_run(folder)
     (folder / "model.json").write_text('{"finished": true}')
-    assert read_state(folder) == State("finished")
+    assert find_state(folder) == State("finished")
     (folder / "model.json").write_text('{"finished": false}')
-    assert read_state(folder) == State("failed", f"training collapsed; see {folder}", final=True)
+    assert find_state(folder) == State("failed", f"training collapsed; see {folder}", final=True)
     request = request_for("ablation", tmp_path, "stml")
     job = make_jobs(request)[0]
     assert not job.open
@@ -208,7 +208,7 @@ def test_a_collapse_that_could_not_be_noted_any_more_is_a_failure_for_good(tmp_p
     note = json.loads((tmp_path / "results.json").read_text("utf-8"))["jobs"][0]
     assert (note["status"], note["error"]) == ("failed", f"training collapsed; see {folder}")
     note_failure(folder, "training collapsed in epoch 2", final=True)
-    assert read_state(folder) == State("failed", "training collapsed in epoch 2", final=True)
+    assert find_state(folder) == State("failed", "training collapsed in epoch 2", final=True)
 
 
 def test_a_quick_table_has_no_column_of_the_papers(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from selftaught.learners import make_settings, settings_for
 from selftaught.reproduce.quick import EMBEDDED, Quick, quick_table
 from selftaught.reproduce.request import Request
 from selftaught.reproduce.table import FOLDER, Row, Table
-from selftaught.reproduce.tables import METHODS, TABLES, find_rows, find_table
+from selftaught.reproduce.tables import EVERY_METHOD, TABLES, find_rows, find_table
 
 CASES = [(name, row.name) for name, table in TABLES.items() for row in find_rows(table, ())]
 
@@ -110,7 +110,7 @@ def test_clusters_are_as_many_as_the_note_says_and_automatic_where_nothing_is_kn
 
 @pytest.mark.parametrize("options", [{}, {"quick": Quick()}, {"epochs": 4}, {"epochs": 4, "quick": Quick()}])
 def test_the_supervised_half_is_the_first_stage_of_the_semi_supervised_rows(options: dict[str, Any]) -> None:
-    request = replace(request_for(METHODS), **options)
+    request = replace(request_for(EVERY_METHOD), **options)
     dataset = EMBEDDED if request.quick else FOLDER
     half, stml, *slade = (
         make_settings(**request.settings(row_of("methods", name), dataset))
@@ -154,9 +154,9 @@ def test_quick_points_of_the_sensitivity_have_the_k_and_sigma_of_their_labels() 
 
 
 def test_our_own_table_has_every_method() -> None:
-    used = {row.settings["method"] for row in METHODS.rows if row.settings}
+    used = {row.settings["method"] for row in EVERY_METHOD.rows if row.settings}
     assert used == set(learners.METHODS)
-    assert not METHODS.compared
+    assert not EVERY_METHOD.compared
 
 
 def test_the_page_of_methods_says_which_rows_are_not_run_and_why() -> None:
@@ -175,7 +175,7 @@ def test_names_that_do_not_exist_are_answered_with_the_nearest_one() -> None:
     with pytest.raises(UsageError, match="only the paper's numbers"):
         find_rows(find_table("table1"), ("roul-g64",))
     with pytest.raises(UsageError, match="comes with the run of 'start'"):
-        find_rows(METHODS, ("plain-floor",))
+        find_rows(EVERY_METHOD, ("plain-floor",))
 
 
 def test_a_quick_table_runs_each_row_once_without_the_papers_numbers() -> None:

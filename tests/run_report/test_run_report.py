@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import Call
+from conftest import Call, note_calls
 from selftaught.console import Reporter
 from selftaught.errors import UsageError
 from selftaught.run_folder import FLOOR, MODELS, REPORT, TRAINED
@@ -177,8 +177,10 @@ def test_training_makes_the_page_unless_it_is_not_wanted(
     call: Call, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report, "KNOWN_COPIES", 2)
+    listed = note_calls(monkeypatch, "selftaught.data.sources", "find_images")
     code, _, error = call("train", photos, "--out", tmp_path / "run", "--epochs", 0, *TINY)
     assert code == 0
+    assert listed == [str(photos)]
     assert str(tmp_path / "run" / REPORT) in error
     assert (tmp_path / "run" / REPORT).exists()
     call("train", photos, "--out", tmp_path / "other", "--epochs", 0, "--no-report", *TINY)

@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 
+from selftaught.training import label_free
 from selftaught.training.label_free import effective_rank, symptom, view_agreement
 
 GOOD = {"effective_rank": 40.0, "view_agreement": 0.7, "loss": 0.3}
@@ -18,7 +19,9 @@ def test_effective_rank_counts_the_directions_in_use() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_effective_rank_is_that_of_the_singular_values_however_the_rows_are_divided(dtype: torch.dtype) -> None:
+def test_effective_rank_is_that_of_the_singular_values_however_the_rows_are_divided(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     generator = torch.Generator().manual_seed(0)
     scale = torch.logspace(0, -2, 24)
     z = (torch.randn(301, 24, generator=generator) * scale + 5).to(dtype)
@@ -26,7 +29,8 @@ def test_effective_rank_is_that_of_the_singular_values_however_the_rows_are_divi
     p /= p.sum()
     expected = math.exp(-float((p * p.log()).sum()))
     for block_bytes in (1, 8 * 24 * 50, 2**26):
-        assert effective_rank(z, block_bytes) == pytest.approx(expected, rel=1e-6)
+        monkeypatch.setattr(label_free, "BLOCK_BYTES", block_bytes)
+        assert effective_rank(z) == pytest.approx(expected, rel=1e-6)
 
 
 def test_effective_rank_holds_only_a_block_in_high_precision(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +43,8 @@ def test_effective_rank_holds_only_a_block_in_high_precision(monkeypatch: pytest
         return plain(self, *arguments)  # type: ignore[call-overload, no-any-return]
 
     monkeypatch.setattr(torch.Tensor, "to", noting)
-    effective_rank(z, block_bytes=8 * 8 * 100)
+    monkeypatch.setattr(label_free, "BLOCK_BYTES", 8 * 8 * 100)
+    effective_rank(z)
     assert largest == 8 * 100
 
 

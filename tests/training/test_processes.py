@@ -205,9 +205,9 @@ def test_a_process_that_does_not_answer_is_told_from_one_that_ended(monkeypatch:
     for name, value in {"world": 2, "rank": 0, "connection_lost": True, "first_says": False}.items():
         monkeypatch.setattr(processes, name, lambda *_, value=value: value)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    silent = processes.ending(RuntimeError("gloo: Timed out waiting 7200000ms for recv"), Path("run"), begun=True)
+    silent = processes.ending(RuntimeError("gloo: Timed out waiting 7200000ms for recv"), "go on with: that")
     assert "another of the 2 processes did not answer for 2 h 0 min; go on with" in str(silent)
-    ended = processes.ending(RuntimeError("gloo: Connection closed by peer"), Path("run"), begun=True)
+    ended = processes.ending(RuntimeError("gloo: Connection closed by peer"), "go on with: that")
     assert "another of the 2 processes ended; go on with" in str(ended)
 
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from conftest import TINY, Call, draw_photos
+from conftest import TINY, Call, draw_photos, note_calls
 from selftaught import Embedder, train
 from selftaught.errors import SelftaughtError, UsageError
 from selftaught.networks import build_backbone
@@ -39,6 +39,15 @@ def test_student_and_teacher_both_begin_as_the_network_of_the_other_run(
         if inner != name:
             assert torch.equal(tensor, student[f"network.{inner}"]), name
     assert json.loads((tmp_path / "new" / "settings.json").read_text())["from_run"] == str(first)
+
+
+def test_the_model_of_the_other_run_is_loaded_once(
+    photos: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = note_calls(monkeypatch, "selftaught.embedder", "build_network")
+    change: dict[str, Any] = {"recipe": "best", "batch_size": None, "neighbors": None}  # begins twice, and is measured
+    train(photos, out=tmp_path / "new", from_run=run, epochs=1, **(FROM | change))
+    assert loaded.count(str(run)) == 1
 
 
 def test_heads_of_another_size_are_new_and_a_run_without_checkpoint_gives_its_backbone(

@@ -7,6 +7,7 @@ from selftaught.errors import Interrupted, UsageError, printable
 from selftaught.files import check_output
 from selftaught.run_folder import SETTINGS, is_finished
 from selftaught.run_report import write_run_report
+from selftaught.training import RunImages
 
 
 def report(run: Path, images: str | None, out: Path | None, device: str) -> None:
@@ -20,12 +21,12 @@ def report(run: Path, images: str | None, out: Path | None, device: str) -> None
     print(f"page: {printable(page)}")
 
 
-def report_on_training(run: Path, device: str) -> None:
+def report_on_training(device: str, run: Path, images: RunImages) -> None:
     """Make the page of a run that has just ended; if that fails, the run is still finished."""
     reporter = Reporter()
     again = f"selftaught report {printable(run)} makes it"
     try:
-        page = write_run_report(run, device=device, reporter=reporter)
+        page = write_run_report(run, device=device, reporter=reporter, listed=images)
         reporter.say(f"what was learned, as a page: {printable(page)}")
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted: the model is saved, its page is not made; {again}") from None

@@ -1,5 +1,6 @@
 """selftaught train."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -144,8 +145,8 @@ def train(
 
     Example: selftaught train photos --out run
     """
+    from selftaught.cli.report import report_on_training
     from selftaught.learners import parse_settings
-    from selftaught.parallel import rank
     from selftaught.training import train as run
 
     options: dict[str, Any] = {"method": method, "backbone": backbone, "weights": weights, "train": trained}
@@ -166,10 +167,6 @@ def train(
         allow_skipped=allow_skipped,
         tensorboard=tensorboard,
         dry_run=dry_run,
+        at_end=partial(report_on_training, device or "auto") if report else None,
         **parse_settings(other or [], method) | changes,
     )
-    run_folder = resume or out
-    if report and not dry_run and run_folder is not None and rank() == 0:
-        from selftaught.cli.report import report_on_training
-
-        report_on_training(run_folder, device or "auto")

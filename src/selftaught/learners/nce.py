@@ -72,7 +72,8 @@ class NCE(Learner):
     def loss(self, embeddings: dict[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
         drawn = torch.randint(len(self.memory), (self.noise,), device=ids.device)
         own, noise = nce_scores(embeddings["f"], self.memory, ids, drawn)
-        constant = torch.where(self.constant == 0, self._estimate(own, noise), self.constant)
+        estimate = torch.cat([own.detach()[:, None], noise.detach()], dim=1).exp().mean() * len(self.memory)
+        constant = torch.where(self.constant == 0, estimate, self.constant)
         self.constant.copy_(constant)
         self._seen = ids, embeddings["f"].detach()
         return {"loss": nce_loss(own, noise, constant, len(self.memory))}
@@ -87,7 +88,3 @@ class NCE(Learner):
         moved = torch.lerp(means.to(self.memory), self.memory[own], MEMORY_MOMENTUM)
         self.memory.index_copy_(0, own, F.normalize(moved))
         self._seen = None
-
-    @torch.no_grad()
-    def _estimate(self, own: Tensor, noise: Tensor) -> Tensor:
-        return torch.cat([own[:, None], noise], dim=1).exp().mean() * len(self.memory)

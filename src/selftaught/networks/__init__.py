@@ -16,14 +16,10 @@ from selftaught.networks.model import EmbeddingNetwork as EmbeddingNetwork
 from selftaught.networks.model import Encoder as Encoder
 from selftaught.networks.model import Pooling as Pooling
 from selftaught.networks.model import batch_norm_mlp as batch_norm_mlp
-from selftaught.networks.model import boosted_head as boosted_head
-from selftaught.networks.model import ensemble_head as ensemble_head
 from selftaught.networks.model import linear_head as linear_head
-from selftaught.networks.model import mlp_head as mlp_head
 from selftaught.networks.model import parameter_groups as parameter_groups
 from selftaught.networks.model import part_sizes as part_sizes
 from selftaught.networks.model import pool as pool
-from selftaught.networks.model import projector_head as projector_head
 from selftaught.networks.preprocessing import LARGEST_SIZE as LARGEST_SIZE
 from selftaught.networks.preprocessing import Preprocessing as Preprocessing
 from selftaught.networks.timm_form import TimmForm as TimmForm

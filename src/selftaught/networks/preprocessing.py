@@ -1,7 +1,7 @@
 """The input that a backbone expects; it is saved with the model."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Literal
 
@@ -80,12 +80,6 @@ class Preprocessing:
     def use_resize(self) -> int:
         """Length of the short side before the center crop of ``use_size``."""
         return max(1, round(self.resize * self.use_size / self.size))
-
-    def with_crop(self, size: int) -> "Preprocessing":
-        """The same for random crops of another size, with the same share of an image in the center crop."""
-        if self.fixed_size and size != self.size:
-            raise ValueError(f"the network takes images of {self.size} pixels only")
-        return replace(self, size=size, resize=round(self.resize * size / self.size), use_size=size)
 
     def fit(self, size: float) -> int:
         """The size nearest to this one that the network takes."""

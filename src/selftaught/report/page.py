@@ -64,12 +64,6 @@ def write_page(
     """Write a self-contained page: images are data, only ``script`` may run, and nothing is fetched.
 
     ``top``: HTML before the first section.
-
-    Example:
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder:
-        ...     scores = Section("Scores", "On held-out classes.", table=[["Recall@1", "MAP@R"], ["64.6%", "29.8%"]])
-        ...     write_page(Path(folder, "report.html"), "Birds", "What 40 epochs taught.", [scores])
     """
     allowed = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     if script:

@@ -23,9 +23,6 @@ def search_sheet(
     """One block for each (query, neighbors), one above another.
 
     ``thumbnails``: small JPEGs, shown instead of files that are gone.
-
-    Example:
-        >>> sheet = search_sheet([(Path("query.jpg"), [(Path("near.jpg"), 0.25, 0.97)])])
     """
     return above([_block(query, neighbors, thumbnails) for query, neighbors in found])
 

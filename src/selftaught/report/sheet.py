@@ -49,11 +49,6 @@ def contact_sheet(
         rows: the tiles, row by row; rows may differ in length.
         headings: a line of text above the row of that index.
         tile: side of a tile in pixels, its frame included.
-
-    Example:
-        >>> photo = Image.new("RGB", (640, 480), "orange")
-        >>> before, after = [[Tile(photo, "query", "query"), Tile(photo, "0.12", "right")]], [[Tile(photo)]]
-        >>> sheet = contact_sheet(before + after, headings={0: "Before training", 1: "After training"})
     """
     if tile < 48:
         raise ValueError(f"tile = {tile} leaves no room for an image, its frame and its caption: use 48 pixels or more")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from selftaught.errors import SelftaughtError
-from selftaught.reproduce.folders import RunScores, read_floor_scores, read_scores, read_state, run_folder
+from selftaught.reproduce.folders import RunScores, find_state, read_floor_scores, read_scores, run_folder
 from selftaught.reproduce.request import Request
 from selftaught.reproduce.table import Row
 
@@ -50,7 +50,7 @@ def collect(request: Request) -> Cells:
             seeds = _seeds(request, row, dataset)
             for seed in seeds:
                 folder = run_folder(request.out, row.source or row.name, dataset, seed)
-                status = read_state(folder).status
+                status = find_state(folder).status
                 failed |= status == "failed"
                 if status == "finished":
                     try:

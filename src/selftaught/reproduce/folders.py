@@ -41,7 +41,7 @@ def run_folder(out: Path, row: str, dataset: str, seed: int) -> Path:
     return out / "runs" / row / dataset / f"seed-{seed}"
 
 
-def read_state(folder: Path) -> State:
+def find_state(folder: Path) -> State:
     """The state of a run, from its files and the note beside its folder."""
     if _failure_file(folder).exists():
         noted = read_json(_failure_file(folder)) or {}

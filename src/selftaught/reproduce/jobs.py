@@ -10,7 +10,7 @@ from typing import Any
 from selftaught.data import benchmark_of, check_benchmark, find_benchmark
 from selftaught.errors import SelftaughtError
 from selftaught.learners import make_settings
-from selftaught.reproduce.folders import State, read_state, run_folder
+from selftaught.reproduce.folders import State, find_state, run_folder
 from selftaught.reproduce.inputs import (
     benchmark_source,
     check_packages,
@@ -49,7 +49,7 @@ class Job:
     @property
     def state(self) -> State:
         """The state of its run; what has no result yet cannot be run while something is missing."""
-        state = read_state(self.folder)
+        state = find_state(self.folder)
         if self.missing and state.status != "finished" and not state.final:
             return State("cannot be run", "; ".join(self.missing))
         return state

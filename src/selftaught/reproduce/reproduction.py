@@ -11,7 +11,7 @@ from selftaught.devices import choose_device
 from selftaught.errors import Collapse, Interrupted, SelftaughtError, UsageError, printable
 from selftaught.files import lock_output, plain_path
 from selftaught.reproduce.cells import collect
-from selftaught.reproduce.folders import drop_checkpoints, forget_failure, note_failure, read_state, run_seconds
+from selftaught.reproduce.folders import drop_checkpoints, find_state, forget_failure, note_failure, run_seconds
 from selftaught.reproduce.inputs import PHOTOS
 from selftaught.reproduce.jobs import Job, make_jobs
 from selftaught.reproduce.plan import Estimator, print_plan
@@ -103,7 +103,7 @@ def run_jobs(request: Request, jobs: Sequence[Job], estimator: Estimator, report
 
 def _attempt(job: Job, request: Request, reporter: Reporter) -> None:
     forget_failure(job.folder)
-    status = read_state(job.folder).status
+    status = find_state(job.folder).status
     arguments = (
         {"resume": job.folder} if status == "begun" else {"out": job.folder, "recipe": "official", **job.arguments}
     )

@@ -7,7 +7,7 @@ from typing import Any, Literal
 Uses = Literal["train", "labeled", "both"]
 """All training images; or only those that count as labeled; or labeled and unlabeled ones."""
 
-BENCHMARKS = ("cub", "cars", "sop")
+CUB_CARS_SOP = ("cub", "cars", "sop")
 FOLDER = "folder"
 """A data set of the user's: a folder with train/ and test/."""
 
@@ -58,7 +58,7 @@ class Table:
         return any(row.paper for row in self.rows)
 
 
-def numbers(text: str, datasets: Sequence[str] = BENCHMARKS) -> dict[str, tuple[float, ...]]:
+def numbers(text: str, datasets: Sequence[str] = CUB_CARS_SOP) -> dict[str, tuple[float, ...]]:
     """The numbers in a line of a printed table: data sets are separated by ``|``, a dash means no numbers.
 
     Example:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from selftaught import learners
 from selftaught.errors import UsageError, unknown
+from selftaught.learners import METHODS
 from selftaught.reproduce.paper import ABLATION, REMOVALS, SCRATCH, SEMI, SENSITIVITY, SSL, TABLE1
 from selftaught.reproduce.table import FOLDER, Row, Table, Uses
 
@@ -52,7 +52,7 @@ def _own(name: str, label: str, group: str, settings: dict[str, Any], uses: Uses
 
 def _compared(labeled: bool, group: str) -> list[Row]:
     """A row for each other method that learns with labels, or without."""
-    others = [(name, method) for name, method in learners.METHODS.items() if name not in ("stml", "slade")]
+    others = [(name, method) for name, method in METHODS.items() if name not in ("stml", "slade")]
     return [_own(name, method.title, group, {"method": name}) for name, method in others if method.labeled == labeled]
 
 
@@ -61,7 +61,7 @@ def _published(labeled: bool, group: str) -> list[Row]:
     return [
         _own(f"{name}-published", label, group, {"method": name, **settings})
         for name, (label, settings) in PUBLISHED.items()
-        if learners.METHODS[name].labeled == labeled
+        if METHODS[name].labeled == labeled
     ]
 
 
@@ -70,7 +70,7 @@ _SUPERVISED = {"method": "multi-similarity", "both_heads": True}
 _HALF = "With the labels of half of the classes"
 _PUBLISHED = "Without labels, as published"
 
-METHODS = Table(
+EVERY_METHOD = Table(
     "methods",
     "Every method under one protocol",
     {FOLDER: ("recall@1", "map@r", "r_precision")},
@@ -126,7 +126,7 @@ SHARES = Table(
     "The classes with labels are the first in alphabetical order. Supervised rows are the first stage of the others.",
 )
 
-TABLES = {table.name: table for table in (TABLE1, SCRATCH, ABLATION, SSL, SEMI, SENSITIVITY, METHODS, SHARES)}
+TABLES = {table.name: table for table in (TABLE1, SCRATCH, ABLATION, SSL, SEMI, SENSITIVITY, EVERY_METHOD, SHARES)}
 
 
 def find_table(name: str) -> Table:

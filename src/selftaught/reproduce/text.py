@@ -6,9 +6,9 @@ from typing import Any
 from selftaught.data import benchmark_of
 from selftaught.reproduce.cells import Cell, Cells
 from selftaught.reproduce.quick import EMBEDDED
-from selftaught.reproduce.table import BENCHMARKS, FOLDER, Table
+from selftaught.reproduce.table import CUB_CARS_SOP, FOLDER, Table
 
-DATASETS = {name: benchmark_of(name).title for name in BENCHMARKS} | {
+DATASETS = {name: benchmark_of(name).title for name in CUB_CARS_SOP} | {
     FOLDER: "Test images",
     EMBEDDED: "Drawn product photos",
 }
@@ -89,13 +89,12 @@ def _how(facts: Mapping[str, Any]) -> str:
     packages = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
     lines = [f"- command: `{facts['command']}`", f"- {facts['date']}, on {facts['device']}", f"- {packages}"]
     for name, sides in facts["differences"].items():
-        here, recipe = (", ".join(map(_value, sides[side])) for side in ("here", "recipe"))
+        here, recipe = (
+            ", ".join("automatic" if value is None else str(value) for value in sides[side])
+            for side in ("here", "recipe")
+        )
         lines.append(f"- {name}: {here}, where the recipes have {recipe}")
     return "\n".join(lines)
-
-
-def _value(value: object) -> str:
-    return "automatic" if value is None else str(value)
 
 
 def _words(cell: Cell) -> str:

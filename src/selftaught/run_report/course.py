@@ -13,7 +13,7 @@ from selftaught.errors import SelftaughtError, printable
 from selftaught.files import read_json_lines
 from selftaught.report import chance
 from selftaught.run_folder import METRICS, START, TIMING, TRAINED, RunRecord, read_models, read_record, read_skipped
-from selftaught.training import SLACK, give_verdict, list_images
+from selftaught.training import SLACK, RunImages, give_verdict, list_images
 
 Numbers = Mapping[str, float]
 TITLES = {"found_again": "Found again", "recall@1": "Recall@1", "map@r": "MAP@R", "r_precision": "R-Precision"}
@@ -49,15 +49,15 @@ class Course:
         return len(self.labeled) if self.labeled is not None else 0
 
 
-def read_course(run: Path) -> Course:
-    """Read a run; files that are missing or damaged count as empty."""
+def read_course(run: Path, listed: RunImages | None = None) -> Course:
+    """Read a run; files that are missing or damaged count as empty. ``listed``: its images, if they are known."""
     record = read_record(run)
     start = _rows(run / START)
     gone = [Skipped(path, "") for path in read_skipped(run)]
     training = labeled = None
     skipped = len(gone)
     with suppress(SelftaughtError):  # then some images are gone, and none are shown
-        images = list_images(record)
+        images = listed or list_images(record)
         training, labeled = images.training.without(gone), images.evaluation and images.evaluation.without(gone)
         skipped = len(images.training) - len(training)
     return Course(

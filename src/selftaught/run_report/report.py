@@ -36,6 +36,7 @@ from selftaught.retrieval import nearest
 from selftaught.run_folder import REPORT
 from selftaught.run_report.course import Course, describe_course, explain_scores, judge, read_course, scores_of
 from selftaught.run_report.photos import AFTER, BEFORE, STRETCHES, Looks, look_at_photos
+from selftaught.training import RunImages
 
 QUERIES, FOUND = 8, 6
 """The number of photos whose neighbors are shown, and the number of neighbors."""
@@ -81,6 +82,7 @@ def write_run_report(
     before: Embedder | None = None,
     device: str = "auto",
     reporter: Reporter | None = None,
+    listed: RunImages | None = None,
 ) -> Path:
     """Write the page of a finished run; returns its path.
 
@@ -88,9 +90,10 @@ def write_run_report(
         images: the photos to show; by default the labeled ones if there are any, or else those trained on.
         out: the file to write; by default ``report.html`` in the run's folder.
         before: the model before training, if the run has kept none.
+        listed: the images of the run, if that is known already.
     """
     reporter = reporter or Reporter()
-    course = read_course(run)
+    course = read_course(run, listed)
     looks = look_at_photos(course, images, device, before, reporter)
     sections = [
         Section("What was trained on what", "", html=_list_pairs("facts", describe_course(course, looks.embedder))),

@@ -5,6 +5,7 @@ from selftaught.training.automatic import resolve as resolve
 from selftaught.training.estimate import choose_epochs as choose_epochs
 from selftaught.training.estimate import estimate as estimate
 from selftaught.training.estimate import measure_pace as measure_pace
+from selftaught.training.images import RunImages as RunImages
 from selftaught.training.images import list_images as list_images
 from selftaught.training.logbook import SIGNALS as SIGNALS
 from selftaught.training.model import SLACK as SLACK

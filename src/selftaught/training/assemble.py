@@ -1,5 +1,6 @@
 """From a run's record to the parts that the loop works with."""
 
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from torch.optim import SGD, Optimizer
 from selftaught.console import Interrupts, Reporter
 from selftaught.data import CachedReader, DecodedCache, FileReader, ImageFolder, ImageReader
 from selftaught.devices import choose_device
+from selftaught.embedder import Embedder
 from selftaught.encoding import views_in_training
 from selftaught.errors import UsageError, printable
 from selftaught.learners import Learner, build_learner, change_settings
@@ -36,7 +38,7 @@ from selftaught.training.frozen_backbone import FeatureReader
 from selftaught.training.images import RunImages, class_numbers
 from selftaught.training.logbook import Logbook
 from selftaught.training.optimizer import AdamP
-from selftaught.training.processes import make_fabric, resume_command
+from selftaught.training.processes import make_fabric
 from selftaught.training.semi_supervised import Stage
 from selftaught.training.start import Start, begin_with, read_origin, read_start
 
@@ -54,11 +56,30 @@ class Context:
     interrupts: Interrupts
     told: list[Choice] = field(default_factory=list)
     """The choices that were told last, which need not be told again."""
+    origins: dict[str, tuple[Start, Embedder]] = field(default_factory=dict)
+    """What was loaded of the run whose network this one begins with, until it is taken."""
 
     @property
     def command(self) -> str:
         """The command that continues the run."""
-        return resume_command(self.run)
+        return f"selftaught train --resume {shlex.quote(printable(self.run))}"
+
+    def go_on(self, begun: bool) -> str:
+        """What to do after a stop; ``begun``: the run can be resumed."""
+        return f"go on with: {self.command}" if begun else "start it again with the same command"
+
+    def origin(self, run: str) -> tuple[Start, Embedder]:
+        """The network of the run that this one begins with, and its model; loaded once."""
+        if run not in self.origins:
+            self.origins[run] = read_origin(run, self.own)
+        return self.origins[run]
+
+    def take_origin(self, run: str, device: torch.device) -> Embedder:
+        """The model of that run on a device, and no longer kept here."""
+        _, model = self.origin(run)
+        self.origins.clear()
+        model.network.to(device)
+        return model
 
 
 @dataclass(frozen=True)
@@ -146,7 +167,7 @@ def assemble(
 ) -> Iterator[Parts]:
     """The parts of a stage with these images; ``resumed``: its weights will come from a checkpoint."""
     with context.interrupts.at_once():
-        start = None if resumed else find_start(stage, context.own)
+        start = None if resumed else find_start(stage, context)
         record, backbone, device = prepare(stage, images, resumed, context, start, neighbors=neighbors)
         run_on_first(lambda: write_record(stage.folder, record))
         chosen = record.settings
@@ -238,11 +259,11 @@ def make_optimizer(learner: Learner, settings: Settings) -> Optimizer:
     return AdamP(groups, betas=(0.9, 0.999), weight_decay=settings.weight_decay, nesterov=True)
 
 
-def find_start(stage: Stage, own: nn.Module | None) -> Start | None:
+def find_start(stage: Stage, context: Context) -> Start | None:
     """The network that a stage starts from; None if it starts from a backbone by name."""
     if stage.starts_from is not None:
         return read_start(stage.starts_from)
-    return None if stage.record.from_run is None else read_origin(stage.record.from_run, own)
+    return None if stage.record.from_run is None else context.origin(stage.record.from_run)[0]
 
 
 def _choose_backbone(

@@ -10,6 +10,7 @@ import torch
 from selftaught.console import duration
 from selftaught.data import cache_root
 from selftaught.devices import free_memory
+from selftaught.errors import counted
 from selftaught.learners import STMLSettings
 from selftaught.networks import Backbone, Encoder
 from selftaught.parallel import world
@@ -145,10 +146,8 @@ def describe_estimate(found: Estimate, settings: Settings, device: torch.device,
     """An estimate in one line, with the memory and disk that are free."""
     assert settings.epochs is not None
     most = "at most about" if device.type == "cuda" else "about"  # a few views do not keep a GPU busy
-    epochs = settings.epochs - done
-    told = (
-        f"{most} {duration(found.seconds)} for {epochs} epoch{'s' if epochs != 1 else ''} on this {device.type} device"
-    )
+    epochs = counted(settings.epochs - done, "epoch")
+    told = f"{most} {duration(found.seconds)} for {epochs} on this {device.type} device"
     told += f"; about {_size(found.memory)} of its memory{_free(free_memory(device))}"
     told += f"; up to {_size(found.saved)} of disk for the run{_free(_free_disk(run))}"
     if found.decoded:

@@ -42,7 +42,7 @@ from selftaught.vector_log import LoggedBatch, VectorLog, read_log
 KEPT_VIEWS = 4
 """Random views of each training image whose features are kept; a request for two gets two of them. Twice as many took
 twice the time and gave the same Recall@1 within 0.1."""
-VIEWS = {"squash": 1, "center": 1, "random": KEPT_VIEWS}
+KEPT = {"squash": 1, "center": 1, "random": KEPT_VIEWS}
 BLOCK = 64
 """Images whose features are computed and written together; a kill loses only the block under way."""
 
@@ -130,7 +130,7 @@ class FeatureReader(ImageReader):
 
         A block is taken from a log only as a whole: the same images, computed together, give the same bits.
         """
-        width = VIEWS[view] * self.encoder.features
+        width = KEPT[view] * self.encoder.features
         about = {"model": weights, "root": str(images.root), "dim": width}
         files = run_on_first(lambda: [(file, stamp(images.path(i))) for i, file in enumerate(images.files)])
         blocks = list(in_batches(files, BLOCK))
@@ -148,7 +148,7 @@ class FeatureReader(ImageReader):
         if skipped:
             raise Unreadable(images, skipped)
         known = self._read(view, about)
-        return [known[tuple(block)].reshape(len(block), VIEWS[view], -1) for block in blocks]
+        return [known[tuple(block)].reshape(len(block), KEPT[view], -1) for block in blocks]
 
     def _read(self, view: View, about: dict[str, Any]) -> dict[tuple[tuple[str, Stamp], ...], np.ndarray]:
         """The features in the logs of all processes, now and in earlier attempts."""

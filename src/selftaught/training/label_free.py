@@ -15,12 +15,11 @@ BLOCK_BYTES = 64 * 2**20
 """Memory for the rows that are summed at once in float64."""
 
 
-def effective_rank(embeddings: Tensor, block_bytes: int = BLOCK_BYTES) -> float:
+def effective_rank(embeddings: Tensor) -> float:
     """How many directions the embeddings use: exp of the entropy of their normalized singular values, after centering.
 
     Args:
         embeddings: n×d, on any device; they stay there.
-        block_bytes: memory for the rows that are summed at once.
 
     Example:
         >>> import torch
@@ -28,7 +27,7 @@ def effective_rank(embeddings: Tensor, block_bytes: int = BLOCK_BYTES) -> float:
         (4.0, 0.0)
     """
     work = exact_dtype(embeddings.device)
-    blocks = embeddings.detach().split(max(1, block_bytes // (8 * max(1, embeddings.shape[1]))))
+    blocks = embeddings.detach().split(max(1, BLOCK_BYTES // (8 * max(1, embeddings.shape[1]))))
     mean = sum(block.sum(0, dtype=work) for block in blocks) / len(embeddings)
     scatter = mean.new_zeros(len(mean), len(mean))
     for block in blocks:

@@ -39,7 +39,7 @@ def save_floor(parts: Parts) -> None:
     if encoder is not None:
         floors, exponent = measure_floors(parts.survey, parts.images, parts.settings.dim, encoder)
     if parts.record.from_run is not None:
-        origin = Embedder.load(parts.record.from_run, parts.fabric.device, parts.context.own)
+        origin = parts.context.take_origin(parts.record.from_run, parts.fabric.device)
         about = origin.description
         floors.append(measure_model(parts.survey, parts.images, ORIGIN, origin.network))
     # Vectors that are made as those of the trained model, so that "found again" can be compared.

@@ -3,7 +3,6 @@
 import atexit
 import logging
 import os
-import shlex
 import signal
 import socket
 import threading
@@ -11,7 +10,6 @@ import time
 from contextlib import suppress
 from datetime import timedelta
 from inspect import signature
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -43,11 +41,6 @@ DDP_OPTIONS: dict[str, Any] = {
     # Every step has the same graph, so unused layers of a backbone are looked for only once.
     "static_graph": True,
 }
-
-
-def resume_command(run: Path) -> str:
-    """The command that continues a run."""
-    return f"selftaught train --resume {shlex.quote(printable(run))}"
 
 
 def join_processes() -> None:
@@ -140,10 +133,10 @@ def make_fabric(device: torch.device, precision: Any) -> Fabric:
     return Fabric(accelerator=accelerator, devices=1 if device.index is None else [device.index], precision=precision)
 
 
-def ending(error: BaseException, run: Path, begun: bool) -> BaseException:
+def ending(error: BaseException, go_on: str) -> BaseException:
     """The error with which one of several processes ends, such that each failure is printed only once.
 
-    Every process that fails calls this with its own error; ``begun``: the run can be resumed.
+    Every process that fails calls this with its own error; ``go_on``: what to do, in words.
     """
     if world() == 1:
         return error
@@ -153,9 +146,8 @@ def ending(error: BaseException, run: Path, begun: bool) -> BaseException:
     if connection_lost(error):
         if rank():
             return EndedElsewhere()
-        how = f"go on with: {resume_command(run)}" if begun else "start again with the same command"
         silent = "timed out" in str(error).lower() and f"did not answer for {duration(LONGEST_WAIT.total_seconds())}"
-        error = SelftaughtError(f"another of the {world()} processes {silent or 'ended'}; {how}")
+        error = SelftaughtError(f"another of the {world()} processes {silent or 'ended'}; {go_on}")
     patience = SAVING if isinstance(error, (Interrupted, KeyboardInterrupt)) else SAYING
     if not isinstance(error, EndedElsewhere) and first_says(str(error), patience):
         return EndedElsewhere(exit_code(error))

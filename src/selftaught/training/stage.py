@@ -27,13 +27,14 @@ def foretell(stages: list[Stage], context: Context) -> Embedder:
             context.reporter.say(stage.title)
         checkpoint = load_checkpoint(stage.folder)
         images = stage.images if checkpoint is None else stage.images.only_of(checkpoint.state, context.run)
-        start = find_start(stage, context.own) if checkpoint is None and stage.starts_from is None else None
+        start = find_start(stage, context) if checkpoint is None and stage.starts_from is None else None
         done = 0 if checkpoint is None else checkpoint.state.epoch
         _, backbone, device = prepare(stage, images, checkpoint is not None, context, start, done)
     context.reporter.say("nothing was written: the same command without --dry-run trains")
-    known = context.run if checkpoint is not None else stage.record.from_run
-    if known is not None:
-        return Embedder.load(known, device, context.own)
+    if checkpoint is not None:
+        return Embedder.load(context.run, device, context.own)
+    if stage.record.from_run is not None:
+        return context.take_origin(stage.record.from_run, device)
     return Embedder.plain(backbone, device, context.own is not None)
 
 

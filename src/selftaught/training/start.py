@@ -48,8 +48,8 @@ def read_start(stage: Path, checkpoint: Checkpoint | None = None) -> Start:
     return Start(record.backbone, record.preprocessing, pooling, bool(record.pretrained), network, reason)
 
 
-def read_origin(run: str, own: nn.Module | None) -> Start:
-    """The network that another run has learned, with all its heads.
+def read_origin(run: str, own: nn.Module | None) -> tuple[Start, Embedder]:
+    """The network that another run has learned, with all its heads, and its model.
 
     If that run kept no checkpoint, or serves the untrained model because training made it worse, it is the served one.
     """
@@ -66,7 +66,7 @@ def read_origin(run: str, own: nn.Module | None) -> Start:
         network = {name: tensor for name, tensor in state.items() if kept or not name.startswith("heads.")}
     inputs = replace(model.preprocessing, use_size=model.preprocessing.size)
     pooling = model.network.encoder.pooling
-    return Start(about["backbone"], inputs, pooling, True, network, f"with the network of {printable(run)}")
+    return Start(about["backbone"], inputs, pooling, True, network, f"with the network of {printable(run)}"), model
 
 
 def begin_with(learner: Learner, start: Start) -> None:

@@ -1,9 +1,8 @@
 """From a folder of images to a run folder with a model."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,19 @@ from selftaught.data import ReadersEnded, absolute
 from selftaught.embedder import Embedder
 from selftaught.errors import Interrupted, SelftaughtError, UsageError, printable
 from selftaught.files import delete
-from selftaught.learners import Learner, name_method
+from selftaught.learners import Learner, make_settings, name_method
 from selftaught.networks import Preprocessing
 from selftaught.parallel import barrier, rank, run_on_first
-from selftaught.run_folder import SETTINGS, SNAPSHOTS, SUPERVISED, has_begun
+from selftaught.run_folder import SETTINGS, SNAPSHOTS, SUPERVISED, RunRecord, has_begun
 from selftaught.training.assemble import Context
+from selftaught.training.images import RunImages
 from selftaught.training.legs import CHANGES
 from selftaught.training.processes import ending, join_processes
-from selftaught.training.run_stages import Place, resume_run, start_run
+from selftaught.training.run_stages import resume_run, start_run
+from selftaught.training.semi_supervised import Stage
 from selftaught.training.stage import foretell, train_stage
 
+Place = str | os.PathLike[str] | None
 ALLOW = "--allow-skipped"
 
 
@@ -46,6 +48,7 @@ def train(
     tensorboard: bool = False,
     dry_run: bool = False,
     quiet: bool = False,
+    at_end: Callable[[Path, RunImages], object] | None = None,
     **changes: Any,
 ) -> Embedder:
     """Train an embedding model on a folder of images, without labels.
@@ -77,6 +80,8 @@ def train(
         tensorboard: also log to ``out/tensorboard``.
         dry_run: only print what would be done, and how much time and memory it would take; nothing is written.
         quiet: print nothing.
+        at_end: called with the run folder and the images of the run, as they were listed, when the model is saved; of
+            several processes, only the first calls it. The command line makes its page there.
         **changes: any setting of :class:`selftaught.recipes.Settings`: dim, epochs, batch_size, neighbors, lr, weights,
             seed, device, …; and the method's own settings, as in :class:`selftaught.learners.STMLSettings`.
 
@@ -94,6 +99,8 @@ def train(
     own = backbone if isinstance(backbone, nn.Module) else None
     if isinstance(backbone, str):
         changes["backbone"] = backbone
+    if from_run is not None and os.fspath(from_run) and Path(from_run).exists():  # else it is a name on the model hub
+        from_run = Path(from_run).absolute()
     if method is not None:
         name = name_method(method)
         if resume is None or isinstance(method, str):
@@ -101,16 +108,33 @@ def train(
     with Interrupts() as interrupts, ExitStack() as locked, _same_flags(own):
         with interrupts.at_once():
             join_processes()
-            if resume is None:
-                places = {"images": images, "labeled": labeled, "unlabeled": unlabeled, "eval": eval}
-                origin = None if from_run is None else os.fspath(from_run)
-                if origin and Path(origin).exists():  # otherwise it is a name on the model hub
-                    origin = str(Path(origin).absolute())
-                options: dict[str, Any] = {"from_run": origin}
-                options |= {"eval_level": level, "eval_labels": None if labels is None else absolute(labels)}
-                options |= {"allow_skipped": allow_skipped, "tensorboard": tensorboard, "preprocessing": preprocessing}
-                begin = partial(start_run, places, out, recipe, own, options, changes, None if dry_run else locked)
-            else:
+            run, lock = Path((out if resume is None else resume) or ""), None if dry_run else locked
+            overrides = {name: changes[name] for name in changes if resume is not None and name not in CHANGES}
+            context = Context(run, own, overrides, Reporter(quiet or rank() > 0), interrupts)
+
+            def start() -> list[Stage]:
+                if out in (None, "") or (images is None and labeled is None and unlabeled is None):
+                    raise UsageError(
+                        "training needs a folder of images and an --out folder for the run, or --resume RUN"
+                    )
+                plain = "best" if changes.get("method", "stml") == "stml" else "official"
+                record = RunRecord(
+                    requested=make_settings(recipe or (plain if labeled is None else "semi"), **changes),
+                    images=_full(images),
+                    labeled=_full(labeled),
+                    unlabeled=_full(unlabeled),
+                    eval=_full(eval),
+                    eval_level=level,
+                    eval_labels=_full(labels),
+                    own_backbone=None if own is None else type(own).__name__,
+                    preprocessing=preprocessing,
+                    from_run=None if from_run is None else os.fspath(from_run),
+                    allow_skipped=allow_skipped,
+                    tensorboard=tensorboard,
+                )
+                return start_run(record, context, lock)
+
+            def go_on() -> list[Stage]:
                 others = (images, labeled, unlabeled, out, from_run, recipe, preprocessing, eval, level, labels)
                 free = {"device", "workers"} | (CHANGES if "epochs" in changes else set())
                 if tensorboard or any(other is not None for other in others) or set(changes) - free:
@@ -118,10 +142,9 @@ def train(
                         "a resumed run keeps its images, folder and settings: leave them out beside --resume, "
                         "except for --epochs, and --lr with it"
                     )
-                begin = partial(resume_run, Path(resume), own, allow_skipped, changes, None if dry_run else locked)
-            run, stages = run_on_first(begin)
-        overrides = {name: value for name, value in changes.items() if resume is not None and name not in CHANGES}
-        context = Context(run, own, overrides, Reporter(quiet or rank() > 0), interrupts)
+                return resume_run(context, allow_skipped, changes, lock)
+
+            stages = run_on_first(start if resume is None else go_on)
         if dry_run:
             return foretell(stages, context)
         try:
@@ -129,12 +152,14 @@ def train(
                 interrupts.check()
                 embedder = train_stage(stage, context)
             barrier()  # no process may leave while another one still writes
-            return embedder
         except BaseException as error:
-            ended = ending(_explain(error, context, resume is not None), run, has_begun(run))
+            ended = ending(_explain(error, context, resume is not None), context.go_on(has_begun(run)))
             if ended is error:
                 raise
             raise ended from None
+    if at_end is not None and rank() == 0:
+        at_end(run, stages[-1].images)
+    return embedder
 
 
 def _explain(error: BaseException, context: Context, resumed: bool) -> BaseException:
@@ -144,7 +169,7 @@ def _explain(error: BaseException, context: Context, resumed: bool) -> BaseExcep
         for part in (SUPERVISED, SNAPSHOTS):
             delete(run / part)
         (run / SETTINGS).unlink(missing_ok=True)
-    go_on = f"go on with: {context.command}" if begun or resumed else "start it again with the same command"
+    go_on = context.go_on(begun or resumed)
     if isinstance(error, (Interrupted, KeyboardInterrupt)) and context.command not in str(error):
         return Interrupted(f"stopped; {go_on}" if begun else f"stopped before training began: {go_on}")
     if isinstance(error, ReadersEnded):
@@ -152,6 +177,10 @@ def _explain(error: BaseException, context: Context, resumed: bool) -> BaseExcep
     if isinstance(error, SelftaughtError) and ALLOW in str(error) and begun:
         return SelftaughtError(f"{error}: {context.command} {ALLOW}")
     return error
+
+
+def _full(place: Place) -> str | None:
+    return None if place is None else absolute(place)
 
 
 @contextmanager

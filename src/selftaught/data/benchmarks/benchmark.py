@@ -20,7 +20,7 @@ class Listed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Count:
+class Counts:
     """Numbers of images and classes of a split; ``classes`` is None if no official number is known."""
 
     images: int
@@ -46,7 +46,7 @@ class Benchmark:
     """Whether a folder holds this data set; looks at very few files."""
     images: Callable[[Path], list[Listed]]
     """All images of that folder, relative to it, as the index files list them."""
-    expected: Mapping[str, Count]
+    expected: Mapping[str, Counts]
     """The official counts by split."""
     training: str = "train"
     """The split to train on if none is named."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed, has_files
+from selftaught.data.benchmarks.benchmark import Benchmark, Counts, Listed, has_files
 from selftaught.errors import SelftaughtError, one_line, printable
 
 TRAIN_CLASSES = 98
@@ -44,5 +44,5 @@ CARS = Benchmark(
     signature=INDEX,
     holds=lambda folder: has_files(folder, INDEX),
     images=_images,
-    expected={"train": Count(8054, 98), "test": Count(8131, 98), "all": Count(16185, 196)},
+    expected={"train": Counts(8054, 98), "test": Counts(8131, 98), "all": Counts(16185, 196)},
 )

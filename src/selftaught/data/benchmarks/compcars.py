@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed
+from selftaught.data.benchmarks.benchmark import Benchmark, Counts, Listed
 from selftaught.data.folder import find_images
 from selftaught.errors import SelftaughtError, printable
 
@@ -38,6 +38,6 @@ COMPCARS = Benchmark(
     signature="a folder image with the numbered folders MAKE/MODEL/YEAR",
     holds=_holds,
     images=_images,
-    expected={"all": Count(136726, None)},
+    expected={"all": Counts(136726, None)},
     training="all",
 )

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed, has_files, read_images
+from selftaught.data.benchmarks.benchmark import Benchmark, Counts, Listed, has_files, read_images
 from selftaught.data.benchmarks.nabirds import NABIRDS
 
 TRAIN_CLASSES = 100
@@ -26,5 +26,5 @@ CUB = Benchmark(
     signature="images.txt and image_class_labels.txt",
     holds=lambda folder: has_files(folder, "images.txt", "image_class_labels.txt") and not NABIRDS.holds(folder),
     images=_images,
-    expected={"train": Count(5864, 100), "test": Count(5924, 100), "all": Count(11788, 200)},
+    expected={"train": Counts(5864, 100), "test": Counts(5924, 100), "all": Counts(11788, 200)},
 )

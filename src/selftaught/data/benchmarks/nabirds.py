@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed, has_files, read_images, read_rows
+from selftaught.data.benchmarks.benchmark import Benchmark, Counts, Listed, has_files, read_images, read_rows
 from selftaught.errors import SelftaughtError, printable
 
 KEY = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -50,6 +50,6 @@ NABIRDS = Benchmark(
     signature="images.txt and image_class_labels.txt",
     holds=_holds,
     images=_images,
-    expected={"train": Count(23929, 555), "test": Count(24633, 555), "all": Count(48562, 555)},
+    expected={"train": Counts(23929, 555), "test": Counts(24633, 555), "all": Counts(48562, 555)},
     training="all",
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed
+from selftaught.data.benchmarks.benchmark import Benchmark, Counts, Listed
 from selftaught.data.benchmarks.registry import benchmark_of, locate
 from selftaught.data.folder import ImageFolder
 from selftaught.errors import SelftaughtError, UsageError, printable, unknown
@@ -21,8 +21,8 @@ class SplitCheck:
     """The counts of a split as found and as expected, and the listed files that are missing."""
 
     split: str
-    found: Count
-    expected: Count | None
+    found: Counts
+    expected: Counts | None
     missing: tuple[str, ...]
 
     @property
@@ -72,7 +72,7 @@ def check_benchmark(name: str, root: str | os.PathLike[str]) -> tuple[Path, list
         images = choose(listed, split)
         if images or split in benchmark.expected:
             there = [image for image in images if image.file not in gone]
-            found = Count(len(there), len({image.label for image in there}))
+            found = Counts(len(there), len({image.label for image in there}))
             missing = tuple(image.file for image in images if image.file in gone)
             checks.append(SplitCheck(split, found, benchmark.expected.get(split), missing))
     return place, checks

@@ -20,7 +20,7 @@ def benchmark_of(name: str) -> Benchmark:
     """The benchmark of this name.
 
     >>> benchmark_of("cub").expected["train"]
-    Count(images=5864, classes=100)
+    Counts(images=5864, classes=100)
     """
     if name not in BENCHMARKS:
         raise unknown("data set", name, BENCHMARKS)

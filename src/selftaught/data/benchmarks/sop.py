@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from selftaught.data.benchmarks.benchmark import Benchmark, Count, Listed, has_files, read_rows
+from selftaught.data.benchmarks.benchmark import Benchmark, Counts, Listed, has_files, read_rows
 
 PARTS = {"train": "Ebay_train.txt", "test": "Ebay_test.txt"}
 HEADER = "image_id class_id super_class_id path"
@@ -28,5 +28,5 @@ SOP = Benchmark(
     signature=" and ".join(PARTS.values()),
     holds=lambda folder: has_files(folder, *PARTS.values()),
     images=_images,
-    expected={"train": Count(59551, 11318), "test": Count(60502, 11316), "all": Count(120053, 22634)},
+    expected={"train": Counts(59551, 11318), "test": Counts(60502, 11316), "all": Counts(120053, 22634)},
 )
