@@ -178,8 +178,11 @@ class Encoding:
         # of a pool may start none.
         alone = threading.current_thread() is threading.main_thread() and not current_process().daemon
         reader = FileReader(self.views, min(16, available_cores()) if alone and count >= FEW_IMAGES else 0)
+        # Squashed images are seen at their own size, as in training, not at that of centers.
+        used = self.preprocessing.use_size if view == "center" else self.preprocessing.squash
+        seeing = replace(self, preprocessing=replace(self.preprocessing, use_size=used))
         try:
-            yield from self.embed(reader.read(in_batches((ViewRequest(path, view) for path in paths), batch_size)))
+            yield from seeing.embed(reader.read(in_batches((ViewRequest(path, view) for path in paths), batch_size)))
         finally:
             reader.close()
 

@@ -160,6 +160,7 @@ def read_models(run: Path) -> dict[str, Any] | None:
     try:
         float(models["models"][models["floor"]]["found_again"])
         models["exponent"] = min(1.0, max(0.0, float(models.get("exponent", 0.5))))
+        models["alike"] = models.get("alike") is not False
     except (ValueError, OverflowError, KeyError, TypeError):
         return None
     return models

@@ -4,11 +4,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor
 
-from conftest import Call, draw_photos
+from conftest import OWN_INPUTS, Call, draw_photos, own_backbone
+from selftaught import train
+from selftaught.cli import advise as command
 from selftaught.cli.advise import advise
 from selftaught.data import find_images
-from selftaught.training import choose_neighbors
+from selftaught.networks import Backbone
+from selftaught.retrieval import CLEAR_STEP
+from selftaught.training import assemble, choose_neighbors, stage
 
 
 @pytest.mark.parametrize(("things", "k"), [(None, 5), (2, 2), (3, 2), (4, 3), (5, 3), (8, 5), (20, 5)])
@@ -62,3 +68,38 @@ def test_advice_in_python_has_a_time_and_all_choices(photos: Path) -> None:
     advice = advise(find_images(photos), "cpu", "small")
     assert advice.seconds > 0
     assert [choice.name for choice in advice.choices] == ["neighbors", "epochs", "batch_size", "backbone"]
+
+
+def test_advice_counts_photos_of_a_thing_on_what_training_counts_them_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = draw_photos(tmp_path / "photos", classes=8, photos=4)
+    (photos / "link.jpg").symlink_to(photos / "class 0" / "0.jpg")
+    shutil.copy(photos / "class 0" / "1.jpg", photos / "copy.jpg")
+    seen: list[list[Tensor]] = []
+
+    def count(*views: Tensor, least_step: float) -> int:
+        assert least_step == CLEAR_STEP
+        seen.append([torch.cdist(view, view) for view in views])
+        return 4
+
+    for module in (command, assemble):
+        monkeypatch.setattr(
+            module, "build_backbone", lambda *_: Backbone("own", own_backbone(), OWN_INPUTS, True, "own")
+        )
+    for module in (command, stage):
+        monkeypatch.setattr(module, "count_photos_per_thing", count)
+    advice = advise(find_images(photos), "cpu")
+    train(photos, out=tmp_path / "run", epochs=0, quiet=True, input="files", workers=0, precision="32-true")
+    advised, counted = seen
+    assert len(advised) == len(counted) == 2
+    for ours, theirs in zip(sorted(advised, key=torch.sum), sorted(counted, key=torch.sum), strict=True):
+        assert len(ours) == 34, "copies and links too"
+        torch.testing.assert_close(ours, theirs, rtol=0.01, atol=0.02)
+    assert {choice.name: choice.value for choice in advice.choices}["neighbors"] == 3
+
+
+def test_a_network_that_knows_nothing_counts_nothing_as_in_training(photos: Path) -> None:
+    advice = advise(find_images(photos), "cpu", "small")
+    assert advice.photos_per_thing is None
+    assert advice.choices[0].value == 5

@@ -249,6 +249,18 @@ def test_the_untrained_model_of_a_run_is_measured_beside_it_unless_it_is_served(
     assert "without_training" not in floor
 
 
+def test_what_is_measured_beside_a_whitened_run_is_whitened_too(
+    call: Call, run: Path, photos: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    Embedder.plain("small", "cpu").save(tmp_path / "run" / "floor")
+    both, alone = (
+        json.loads(call("evaluate", place, photos, "--whiten", "--json", "-")[1])
+        for place in (tmp_path / "run", tmp_path / "run" / "floor")
+    )
+    assert both["without_training"] == {column: alone[column] for column in both["without_training"]}
+
+
 def test_unreadable_images_are_left_out_and_listed(call: Call, run: Path, tmp_path: Path) -> None:
     images = draw_photos(tmp_path / "images", classes=6, photos=4)
     (images / "class 0" / "bad.jpg").write_text("no")

@@ -53,9 +53,11 @@ def test_it_answers_a_hundred_at_once_on_this_machine_only_and_ends_well(
 
 
 def test_every_stage_of_training_is_a_version_of_its_own(photos: Path, tmp_path: Path) -> None:
-    train(photos, out=tmp_path / "run", epochs=2, snapshots=1, quiet=True, **TINY)
+    train(photos, out=tmp_path / "run", epochs=2, snapshots=1, use_size=80, quiet=True, **TINY)
     models = load_models(ModelUse(str(tmp_path / "run"), "cpu"), before=True, snapshots=True)
     assert list(models) == ["before training", "epoch 0", "epoch 1", "epoch 2", "after training"]
+    sizes = {model.preprocessing.use_size for model in models.values()}
+    assert sizes == {80}, "the same size before and after"
     exhibit = embed_versions(find_images(photos), models, whitened=False, allow_skipped=False)
     *earlier, first, last, after = [version.vectors for version in exhibit.versions]
     assert all(len(vectors) == 24 for vectors in earlier)

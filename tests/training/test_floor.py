@@ -139,11 +139,14 @@ def test_the_floor_is_served_where_training_made_images_harder_to_find(
 
 
 def test_official_serves_its_head_f_whatever_the_floor_is(
-    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(model, "measure", lambda *_: {"found_again": 0.0})
     run = tmp_path / "run"
-    served = train(many, out=run, recipe="official", backbone=own_backbone(), epochs=1, quiet=True, **QUICK)
+    served = train(many, out=run, recipe="official", backbone=own_backbone(), epochs=1, **QUICK)
+    said = capsys.readouterr().err
+    assert "the vectors of the two are made in different ways, so this says little" in said
+    assert "worse" not in said, "a head and whitened features cannot be compared so"
     assert served.metric == "euclidean"
     assert not (run / "trained").exists()
     assert served.preprocessing.use_size == 32
@@ -196,6 +199,13 @@ def test_the_verdict_says_in_words_whether_training_was_worth_it() -> None:
     same = give_verdict(scored, "plain backbone", {"found_again": 0.99, "recall@1": 0.4, "map@r": 0.2}, False, 96)
     assert same.startswith("training did not change Recall@1 (40.0%; without training 40.0% at best: plain backbone)")
     assert same.endswith("; with 96 labeled photos, up to 9.8 points of Recall@1 may be chance")
+    kept = "; by the labels the untrained model (plain backbone) is the better one: it is in floor/"
+    for recall in (0.3, 0.5):
+        told = give_verdict(scored, "plain backbone", {"found_again": 0.99, "recall@1": recall, "map@r": 0.1}, False)
+        assert told.endswith(kept) == (recall == 0.3)
+    unlike = give_verdict(floors, "plain backbone", {"found_again": 0.9}, False, alike=False)
+    assert "made in different ways, so this says little; compare neighbors" in unlike
+    assert "worse" not in unlike
     for recall, word in ((0.3, "right"), (0.5, "wrong")):
         told = give_verdict(scored, "plain backbone", {"found_again": 0.9, "recall@1": recall, "map@r": 0.1}, True)
         assert told.endswith(f"the labels say that this was {word}")

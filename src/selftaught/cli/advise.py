@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch import nn
+from torch.nn import functional as F
 
 from selftaught.console import Reporter, duration
 from selftaught.data import Advance, ImageFolder, Skipped, check_skipped, open_image, open_images
@@ -16,10 +18,11 @@ from selftaught.duplicates import Duplicates, distances_of_known_copies, find_co
 from selftaught.embedder import Embedder
 from selftaught.errors import ImageError, SelftaughtError, counted, printable
 from selftaught.learners import make_settings
-from selftaught.networks import Encoder, build_backbone, count_photos_per_thing
+from selftaught.model_files import describe
+from selftaught.networks import Backbone, EmbeddingNetwork, Encoder, build_backbone, count_photos_per_thing
 from selftaught.retrieval import CLEAR_STEP
 from selftaught.run_folder import Choice
-from selftaught.training import choose_epochs, choose_neighbors, estimate, measure_pace, resolve
+from selftaught.training import build_start, choose_epochs, choose_neighbors, estimate, measure_pace, resolve
 
 MEASURED = 200
 """The number of photos, evenly spread, whose size is measured."""
@@ -53,21 +56,24 @@ def advise(
         allow_skipped: go on if more than a few cannot be read.
         advance: called with how many more images have been embedded, each twice.
     """
-    place = choose_device(device)
-    embedder = Embedder.plain(backbone, place)
-    images = leave_out_links(images)
-    vectors, failures = embedder.encoding.encode_files(images.paths(), advance)
+    place, built = choose_device(device), build_backbone(backbone)
+    embedder = _starting_model(built, place)
+    unnormalized = replace(embedder.encoding, network=EmbeddingNetwork(embedder.network.encoder, {"f": nn.Identity()}))
+    features, failures = unnormalized.encode_files(images.paths(), advance)
     skipped = tuple(Skipped(images.files[i], reason) for i, reason in failures)
     check_skipped(images, skipped, allow=allow_skipped)
     images = images.without(skipped)
-    copies = find_copies(images, vectors, distances_of_known_copies(embedder, images, vectors))
-    extra = {copy.index for group in copies.groups for copy in group.copies[1:]}
-    different = [row for row in range(len(images)) if row not in extra]
-    whole, failures = embedder.encoding.encode_files(images.paths(), advance, "squash")
-    views = [vectors] if failures else [vectors, whole]
-    things = count_photos_per_thing(*(view[different] for view in views), least_step=CLEAR_STEP)
+    things = None
+    if not built.pretrained:  # then training does not count either
+        advance(len(images))
+    else:
+        whole, failures = unnormalized.encode_files(images.paths(), advance, "squash")
+        things = count_photos_per_thing(features, *([] if failures else [whole]), least_step=CLEAR_STEP)
+    distinct = leave_out_links(images)
+    rows = {file: row for row, file in enumerate(images.files)}
+    vectors = F.normalize(features)[[rows[file] for file in distinct.files]]
+    copies = find_copies(distinct, vectors, distances_of_known_copies(embedder, distinct, vectors))
     neighbors = choose_neighbors(things)
-    built = build_backbone(backbone)
     pace = measure_pace(Encoder(built.module, built.preprocessing).to(place), place)
     settings = make_settings("best", neighbors=neighbors.value)
     epochs = choose_epochs(settings, len(images), built, place, pace)
@@ -78,8 +84,23 @@ def advise(
     return Advice(len(images), skipped, copies, things, choices, seconds)
 
 
+def _starting_model(built: Backbone, device: torch.device) -> Embedder:
+    """The untrained network, seeing photos as training with the recipe "best" does: so both count the same."""
+    encoder = build_start(make_settings("best"), built)
+    network = EmbeddingNetwork(encoder, {"f": nn.Identity()}, normalize=True).to(device)
+    description = describe(
+        network,
+        backbone=built.name,
+        own_backbone=False,
+        dim=encoder.features,
+        head="none",
+        settings={"recipe": "none"},
+    )
+    return Embedder(network, description)
+
+
 def advise_on(source: str, backbone: str, device: str, allow_skipped: bool) -> None:
-    images = open_images(source, "all", allow_skipped=allow_skipped)
+    images = open_images(source, "train", allow_skipped=allow_skipped)
     if len(images) < 2:
         raise SelftaughtError(f"there is only one image in {printable(source)}, from which nothing can be learned")
     with Reporter().work("looking at images", 2 * len(images)) as tell:

@@ -8,10 +8,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from selftaught.cli.model_use import embed_folder, load_model, load_whitened
+from selftaught.cli.model_use import embed_folder, load_whitened, whiten
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
-from selftaught.data import open_images
+from selftaught.data import ImageFolder, open_images
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, counted, printable
 from selftaught.files import check_output, write_atomically
@@ -50,7 +50,7 @@ def evaluate(
         rows["model"] = score(vectors.to(embedder.device), numbers)
     except ValueError as error:
         raise SelftaughtError(f"{printable(labeled)} cannot be scored: {error}") from None
-    for name, untrained in (_floors(use, embedder) if floor else {}).items():
+    for name, untrained in (_floors(use, embedder, images) if floor else {}).items():
         reporter.say(f"beside it, {name}: {untrained!r}")
         _, vectors, _ = embed_folder(untrained, images, allow_skipped)
         rows[name] = score(vectors.to(untrained.device), numbers)
@@ -73,18 +73,19 @@ def evaluate(
         write_atomically(target, text)
 
 
-def _floors(use: ModelUse, embedder: Embedder) -> dict[str, Embedder]:
+def _floors(use: ModelUse, embedder: Embedder, images: ImageFolder) -> dict[str, Embedder]:
     """What training must beat: the untrained model that a run has kept, unless it serves that, and the plain backbone.
 
     The first pools as the run does, and is whitened where that is better: against the second alone, its gain would
-    count as that of training.
+    count as that of training. For the same reason both are whitened on these images where the trained model is.
     """
     floors: dict[str, Embedder] = {}
     kept = Path(use.run, FLOOR)
     if (kept / DESCRIPTION).is_file():
-        floors["without training"] = load_model(replace(use, run=str(kept)))
+        floors["without training"] = load_whitened(replace(use, run=str(kept)), images)
     if (plain := _plain(embedder)) is not None:
-        floors["plain backbone"] = plain
+        trained = embedder.description["recipe"] != "none"
+        floors["plain backbone"] = whiten(plain, images) if use.whiten and trained else plain
     return {name: floor for name, floor in floors.items() if floor.identity != embedder.identity}
 
 

@@ -10,6 +10,8 @@ from selftaught.embedder import Embedder
 from selftaught.errors import UsageError, printable
 from selftaught.explore import Exhibit, Version, check_installed, exhibit_folder, exhibit_index, serve
 from selftaught.index import is_index, open_index
+from selftaught.model_files import DESCRIPTION
+from selftaught.run_folder import FLOOR
 from selftaught.training import kept, load_snapshot
 
 
@@ -45,7 +47,7 @@ def load_models(use: ModelUse, before: bool, snapshots: bool) -> dict[str, Embed
     if before:
         if embedder.description["recipe"] == "none":
             raise UsageError(f"{printable(run)} was not trained: leave --before out")
-        models["before training"] = load_model(replace(use, run=embedder.description["backbone"]))
+        models["before training"] = _load_untrained(use, embedder)
     if snapshots:
         epochs = kept(run)
         if not epochs:
@@ -56,6 +58,14 @@ def load_models(use: ModelUse, before: bool, snapshots: bool) -> dict[str, Embed
             student = load_snapshot(run, epoch, embedder.device).student
             models[f"epoch {epoch}"] = Embedder(student, embedder.description)
     return {**models, "after training" if models else run.name: embedder}
+
+
+def _load_untrained(use: ModelUse, embedder: Embedder) -> Embedder:
+    """The untrained model that the run has kept, or else its plain backbone, seeing images at the run's size."""
+    untrained = Path(use.run, FLOOR)
+    if (untrained / DESCRIPTION).is_file():
+        return load_model(replace(use, run=str(untrained)))
+    return load_model(replace(use, run=embedder.description["backbone"], size=embedder.preprocessing.use_size))
 
 
 def embed_versions(images: ImageFolder, models: dict[str, Embedder], whitened: bool, allow_skipped: bool) -> Exhibit:

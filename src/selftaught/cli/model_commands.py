@@ -213,7 +213,7 @@ def explore(
     ] = None,
     before: Annotated[
         bool,
-        typer.Option("--before", help="Also make a map with the backbone as it was before training, to compare."),
+        typer.Option("--before", help="Also make a map with the untrained model that the run must beat, to compare."),
     ] = False,
     snapshots: Annotated[
         bool, typer.Option("--snapshots", help="Also make a map with each network that train --snapshots has kept.")

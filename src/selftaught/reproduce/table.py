@@ -58,6 +58,23 @@ class Table:
         return any(row.paper for row in self.rows)
 
 
+UNTRAINED = {
+    "plain-floor": ("plain backbone", "average pooling, cosine"),
+    "half-whitened-floor": ("half-whitened", "the same, half-whitened to 512 dimensions"),
+    "plain-avg-max-floor": ("plain, avg+max", "average plus maximum, cosine"),
+    "half-whitened-avg-max-floor": ("half-whitened, avg+max", "the same, half-whitened to 512 dimensions"),
+}
+"""The untrained models that every run from pretrained weights measures: by row, its name there and its label."""
+
+
+def untrained_rows(source: str, arch: str = "", end: str = "") -> tuple[Row, ...]:
+    """A row for each untrained model that the run of the row ``source`` has measured; ``end``: of the rows' names."""
+    return tuple(
+        Row(name + end, label, arch, "No training", source=source, floor=floor)
+        for name, (floor, label) in UNTRAINED.items()
+    )
+
+
 def numbers(text: str, datasets: Sequence[str] = CUB_CARS_SOP) -> dict[str, tuple[float, ...]]:
     """The numbers in a line of a printed table: data sets are separated by ``|``, a dash means no numbers.
 

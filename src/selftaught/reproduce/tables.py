@@ -7,7 +7,7 @@ from typing import Any
 from selftaught.errors import UsageError, unknown
 from selftaught.learners import METHODS
 from selftaught.reproduce.paper import ABLATION, REMOVALS, SCRATCH, SEMI, SENSITIVITY, SSL, TABLE1
-from selftaught.reproduce.table import FOLDER, Row, Table, Uses
+from selftaught.reproduce.table import FOLDER, Row, Table, Uses, untrained_rows
 
 VIEWS_OF_ISIF = {"crop_scale": ((227 / 256) ** 2,) * 2, "crop_shape": "image"}
 """Crops of 227×227 from the image squashed to 256×256, as in the released training of ISIF."""
@@ -76,9 +76,7 @@ EVERY_METHOD = Table(
     {FOLDER: ("recall@1", "map@r", "r_precision")},
     (
         _own("start", "before training", "No training", {"epochs": 0}),
-        *(Row(f"{floor.split()[0]}-floor", label, group="No training", source="start", floor=floor)
-          for floor, label in (("plain backbone", "plain backbone: average pooling, cosine"),
-                               ("half-whitened", "the same, half-whitened to 512 dimensions"))),
+        *untrained_rows("start"),
         _own("stml", "STML", "Without labels", {}),
         _own("stml-paper", "STML, as the text has it", "Without labels", {"recipe": "paper"}),
         *(_own(name, f"STML {label}", "Without labels", changes) for name, (label, changes, _) in REMOVALS.items()),

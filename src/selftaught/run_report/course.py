@@ -101,7 +101,7 @@ def judge(course: Course) -> str:
     if models is not None and "trained" in models["models"]:
         floors = {name: row for name, row in models["models"].items() if name != "trained"}
         trained = models["models"]["trained"]
-        told = give_verdict(floors, models["floor"], trained, course.serves_floor, course.queries)
+        told = give_verdict(floors, models["floor"], trained, course.serves_floor, course.queries, models["alike"])
         return told[0].upper() + told[1:] + "."
     if "recall@1" in course.last and "recall@1" in course.start:
         before, after = course.start["recall@1"], course.last["recall@1"]

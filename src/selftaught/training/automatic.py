@@ -119,6 +119,17 @@ def _pooling(settings: Settings, backbone: Backbone) -> list[Choice]:
     return [Choice("pooling", "avg+max", "as in the authors' code")]
 
 
+def build_start(settings: Settings, backbone: Backbone) -> Encoder:
+    """The untrained network as training begins with it: its pooling, and the size at which it sees centers."""
+    chosen = {
+        choice.name: choice.value for choice in (*choose_use_size(settings, backbone), *_pooling(settings, backbone))
+    }
+    inputs = replace(backbone.preprocessing, use_size=chosen.get("use_size", backbone.preprocessing.use_size))
+    pooling = chosen.get("pooling", settings.pooling)
+    assert pooling is not None
+    return Encoder(backbone.module, inputs, pooling=pooling)
+
+
 def choose_neighbors(things: int | None) -> Choice:
     """The number of images per query, by about how many photos of one thing there are.
 

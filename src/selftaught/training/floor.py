@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from selftaught.data import ImageFolder
 from selftaught.networks import EmbeddingNetwork, Encoder, Pooling, choose_exponent, pool, whitened_layer
 from selftaught.retrieval import score
-from selftaught.training.evaluation import Evaluation
+from selftaught.training.evaluation import RECALLS, Evaluation
 from selftaught.training.readout import ENOUGH, Heads, Readout
 
 SAMPLE_ON_GPU, SAMPLE_ON_CPU = 10_000, 1_500
@@ -101,7 +101,7 @@ def measure(seen: Seen, readout: Readout, evaluation: Evaluation) -> dict[str, f
     """How surely images are found again and, with labels, the scores."""
     row = {"found_again": find_again(readout(seen.center), readout(seen.whole))}
     if seen.labeled is not None and evaluation.labeled is not None:
-        row |= score(readout(seen.labeled), evaluation.labeled.classes()).row()
+        row |= score(readout(seen.labeled), evaluation.labeled.classes(), RECALLS).row()
     return row
 
 

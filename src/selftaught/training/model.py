@@ -35,6 +35,7 @@ def save_floor(parts: Parts) -> None:
     """Measure the models that the backbone gives before the first step, and keep the one to compare with."""
     floors: list[Floor] = []
     about, exponent = {}, HALF
+    whitened = whitened_head(parts.learner, parts.settings, len(parts.images)) is not None
     encoder = _untrained_encoder(parts)
     if encoder is not None:
         floors, exponent = measure_floors(parts.survey, parts.images, parts.settings.dim, encoder)
@@ -42,17 +43,20 @@ def save_floor(parts: Parts) -> None:
         origin = parts.context.take_origin(parts.record.from_run, parts.fabric.device)
         about = origin.description
         floors.append(measure_model(parts.survey, parts.images, ORIGIN, origin.network))
-    # Vectors that are made as those of the trained model, so that "found again" can be compared.
-    alike = [name_floor(parts.learner.network.encoder.pooling, whitened) for whitened in (True, False)]
-    best = next(floor for name in (ORIGIN, *alike) for floor in floors if floor.name == name)
-    if best.name != ORIGIN:
+    # Vectors that are made as those of the trained model, if there are such, so that "found again" can be compared.
+    names = [name_floor(parts.learner.network.encoder.pooling, half) for half in (True, False)]
+    best = next(floor for name in (ORIGIN, *names) for floor in floors if floor.name == name)
+    alike = whitened
+    if best.name == ORIGIN:
+        alike = whitened == (about.get("settings", {}).get("deliver") == "whitened" and about["metric"] == "cosine")
+    else:
         head, features = best.network.heads["f"], best.network.encoder.features
         kind, dim = ("linear", head.out_features) if isinstance(head, nn.Linear) else ("none", features)
         about = _describe(parts, best.network, kind, dim) | {"trained": False}
     rows = {floor.name: floor.row for floor in floors}
     if rank() == 0:
         write_model(parts.folder / FLOOR, best.network, about)
-        write_json(parts.folder / MODELS, {"floor": best.name, "exponent": exponent, "models": rows})
+        write_json(parts.folder / MODELS, {"floor": best.name, "alike": alike, "exponent": exponent, "models": rows})
     for name, row in rows.items():
         parts.context.reporter.say(f"{name if name == ORIGIN else f'without training ({name})'}: {words(row)}")
 
@@ -116,28 +120,37 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
         delete(parts.folder / TRAINED)  # of an earlier leg
     if models is not None:
         floors = {name: floor for name, floor in models["models"].items() if name != "trained"}
-        verdict = give_verdict(floors, models["floor"], row, serves_floor, len(parts.labeled or ()))
+        count = len(parts.labeled or ())
+        verdict = give_verdict(floors, models["floor"], row, serves_floor, count, models["alike"])
         say(f"the model is in {printable(parts.folder)}: {verdict}")
     return embedder
 
 
 def give_verdict(
-    floors: Mapping[str, Mapping[str, float]], best: str, row: Mapping[str, float], served: bool, labeled: int = 0
+    floors: Mapping[str, Mapping[str, float]],
+    best: str,
+    row: Mapping[str, float],
+    served: bool,
+    labeled: int = 0,
+    alike: bool = True,
 ) -> str:
     """In words, whether training was worth it, and with ``labeled`` photos, how much of that may be chance.
 
-    ``served``: the run serves the untrained model.
+    ``served``: the run serves the untrained model. ``alike``: the vectors of both models are made in the same way.
     """
-    told = _compare(floors, best, row, served)
+    told = _compare(floors, best, row, served, alike)
     if "recall@1" not in row or not labeled:
         return told
     noise = 200 * chance(row["recall@1"], labeled)
     return f"{told}; with {labeled:,} labeled photos, up to {noise:.1f} points of Recall@1 may be chance"
 
 
-def _compare(floors: Mapping[str, Mapping[str, float]], best: str, row: Mapping[str, float], served: bool) -> str:
+def _compare(
+    floors: Mapping[str, Mapping[str, float]], best: str, row: Mapping[str, float], served: bool, alike: bool
+) -> str:
     before, after = floors[best]["found_again"], row["found_again"]
     without = "without this training" if ORIGIN in floors else "without training"
+    untrained = best if best == ORIGIN else f"the untrained model ({best})"
     if "recall@1" in row:
         most = {score: max(floor[score] for floor in floors.values()) for score in ("recall@1", "map@r")}
         by = max(floors, key=lambda name: floors[name]["recall@1"])
@@ -146,19 +159,25 @@ def _compare(floors: Mapping[str, Mapping[str, float]], best: str, row: Mapping[
         told += f"({row['map@r']:.1%}; {most['map@r']:.1%})"
     else:
         told = f"images are found again at {after:.2%}, {without} at {before:.2%} ({best})"
-        told += ": no sign that training did harm" if after >= before - SLACK else ": training made it worse"
-        if min(before, after) >= CEILING:
+        if not alike:
             told += (
-                ", but nearly all are found in any case, so this says little; compare neighbors on the page of the run"
+                ": the vectors of the two are made in different ways, so this says little; compare neighbors on the "
+                "page of the run"
             )
+        else:
+            told += ": no sign that training did harm" if after >= before - SLACK else ": training made it worse"
+            if min(before, after) >= CEILING:
+                told += (
+                    ", but nearly all are found in any case, so this says little; compare neighbors on the page of the "
+                    "run"
+                )
     if not served:
+        if "recall@1" in row and row["recall@1"] < floors[best]["recall@1"]:
+            told += f"; by the labels {untrained} is the better one: it is in {FLOOR}/"
         return told
     if "recall@1" in row:
         told += f"; images are found again less surely than {without} ({after:.2%}, {before:.2%})"
-    told += ", so "
-    told += (
-        f"{best if best == ORIGIN else f'the untrained model ({best})'} is served, and the trained one is in {TRAINED}/"
-    )
+    told += f", so {untrained} is served, and the trained one is in {TRAINED}/"
     if "recall@1" not in row:
         return told
     right = row["recall@1"] <= floors[best]["recall@1"]
