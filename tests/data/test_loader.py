@@ -21,7 +21,7 @@ def requests(photos: Path) -> list[list[ViewRequest]]:
     return [[ViewRequest(images.path(i % len(images)), "center")] for i in range(60)]
 
 
-@pytest.mark.parametrize(("number", "why"), [(signal.SIGKILL, "memory ran out"), (signal.SIGSEGV, "by signal 11")])
+@pytest.mark.parametrize(("number", "why"), [(signal.SIGKILL, "memory ran out"), (signal.SIGUSR2, "by signal 12")])
 def test_a_reader_that_the_system_ends_is_one_sentence(
     photos: Path, number: signal.Signals, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
