@@ -12,9 +12,10 @@ from PIL import Image
 from torch import empty, long, tensor
 
 from conftest import Call
-from selftaught.data import Picture, find_images
+from selftaught.data import find_images
 from selftaught.duplicates import Duplicates, moving_script, write_duplicates_page
 from selftaught.duplicates.copies import Copy, CopyGroup
+from selftaught.duplicates.pictures import Picture
 from selftaught.retrieval import Pairs, Proposal
 
 

@@ -25,12 +25,6 @@ from selftaught.data.cached_reader import CachedReader as CachedReader
 from selftaught.data.center_view import center_view as center_view
 from selftaught.data.center_view import cut_views as cut_views
 from selftaught.data.center_view import view_matrices as view_matrices
-from selftaught.data.copies import ALTERATIONS as ALTERATIONS
-from selftaught.data.copies import Picture as Picture
-from selftaught.data.copies import examine as examine
-from selftaught.data.copies import find_same_bytes as find_same_bytes
-from selftaught.data.copies import find_same_files as find_same_files
-from selftaught.data.copies import hash_picture as hash_picture
 from selftaught.data.crop_boxes import view_seed as view_seed
 from selftaught.data.crop_boxes import view_seeds as view_seeds
 from selftaught.data.decoded_cache import DecodedCache as DecodedCache
@@ -62,4 +56,5 @@ from selftaught.data.requests import ViewRequest as ViewRequest
 from selftaught.data.sources import absolute as absolute
 from selftaught.data.sources import open_images as open_images
 from selftaught.data.tar_index import Member as Member
+from selftaught.data.tar_index import read_member as read_member
 from selftaught.data.views import Views as Views

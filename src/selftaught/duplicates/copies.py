@@ -6,16 +6,14 @@ from dataclasses import astuple, dataclass
 import torch
 from torch import Tensor
 
-from selftaught.data import (
+from selftaught.data import ImageFolder, Skipped, open_image
+from selftaught.duplicates.pictures import (
     ALTERATIONS,
-    ImageFolder,
     Picture,
-    Skipped,
     examine,
     find_same_bytes,
     find_same_files,
     hash_picture,
-    open_image,
 )
 from selftaught.embedder import Embedder
 from selftaught.errors import ImageError, counted

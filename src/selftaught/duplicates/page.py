@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
+from rich.filesize import decimal
+
 from selftaught.data import ImageFolder
 from selftaught.duplicates.copies import Copy, CopyGroup, Duplicates
 from selftaught.errors import printable
@@ -63,19 +65,8 @@ def _either_side(found: Duplicates) -> list[Section]:
 def _group(images: ImageFolder, number: int, group: CopyGroup) -> PhotoGroup:
     def note(copy: Copy) -> str:
         what = {"best": "", "near": f"distance {copy.distance:.3f} · "}.get(copy.kind, f"{copy.kind} · ")
-        return f"{what}{copy.picture.width}×{copy.picture.height} · {size(copy.picture.bytes)}"
+        return f"{what}{copy.picture.width}×{copy.picture.height} · {decimal(copy.picture.bytes)}"
 
     photos = [photo_of(images, c.index, note(c), c.kind == "best") for c in group.copies[:SHOWN_COPIES]]
     heading = f"Group {number} · {len(group.copies)} photos · diameter {group.diameter:.3f}"
     return PhotoGroup(heading, photos, more=len(group.copies) - len(photos))
-
-
-def size(number: int) -> str:
-    """Bytes as a person writes them.
-
-    >>> size(900), size(52_300), size(3_400_000)
-    ('900 B', '52 kB', '3.4 MB')
-    """
-    if number < 1000:
-        return f"{number} B"
-    return f"{number / 1000:.0f} kB" if number < 1_000_000 else f"{number / 1_000_000:.1f} MB"

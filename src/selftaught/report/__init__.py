@@ -1,6 +1,5 @@
 """Results as pictures: contact sheets, training curves and the HTML page."""
 
-from selftaught.report.comparison import COMPARISON_STYLE as COMPARISON_STYLE
 from selftaught.report.comparison import comparison as comparison
 from selftaught.report.curves import FAINT as FAINT
 from selftaught.report.curves import INK as INK
@@ -10,7 +9,6 @@ from selftaught.report.curves import draw_lines as draw_lines
 from selftaught.report.curves import new_figure as new_figure
 from selftaught.report.curves import plot_curves as plot_curves
 from selftaught.report.curves import style_axes as style_axes
-from selftaught.report.gallery import GALLERY_STYLE as GALLERY_STYLE
 from selftaught.report.gallery import Photo as Photo
 from selftaught.report.gallery import PhotoGroup as PhotoGroup
 from selftaught.report.gallery import histogram as histogram

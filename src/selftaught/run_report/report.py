@@ -9,15 +9,13 @@ import torch
 from PIL import Image, ImageOps
 
 from selftaught.console import Reporter
-from selftaught.data import find_same_bytes, open_image
-from selftaught.duplicates import distances_of_known_copies, find_copies
+from selftaught.data import open_image
+from selftaught.duplicates import distances_of_known_copies, find_copies, find_same_bytes
 from selftaught.embedder import Embedder
 from selftaught.errors import ImageError, printable
 from selftaught.files import plain_path
 from selftaught.report import (
-    COMPARISON_STYLE,
     EARLY,
-    GALLERY_STYLE,
     LATE,
     Photo,
     PhotoGroup,
@@ -47,31 +45,6 @@ FRAME = "#8c959f66"
 SHOWN_GROUPS, SHOWN_COPIES = 8, 6
 KNOWN_COPIES = 12
 """The number of photos that are copied to learn how near copies are: fewer than in selftaught dedup, to be quick."""
-
-STYLE = """
-.facts { display: grid; grid-template-columns: max-content 1fr; gap: .375rem 1.5rem; margin: 1.25rem 0; }
-.facts dt { color: var(--soft); }
-.facts dd { margin: 0; overflow-wrap: anywhere; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); gap: 1rem;
-  margin: 1.25rem 0; }
-.charts figure { margin: 0; width: 100%; }
-.map { overflow: auto; max-height: 90vh; margin: 1.25rem 0; border: 1px solid var(--line); border-radius: .5rem; }
-.map figure { margin: 0; border: 0; max-width: none; background: none; }
-.map img { max-width: none; }
-.map:focus-visible { outline: 3px solid #2f81f7; }
-.commands { margin: 1.25rem 0; }
-.commands dt { margin-top: 1rem; }
-.commands dd { margin: .25rem 0 0; }
-pre { margin: 0; padding: .75rem 1rem; overflow-x: auto; background: var(--band); border: 1px solid var(--line);
-  border-radius: .375rem; font: .875rem/1.5 ui-monospace, SFMono-Regular, Menlo, monospace; }
-@media (prefers-color-scheme: dark) {
-  .charts figure { background: #141414; }
-  .charts img { filter: invert(.92) hue-rotate(180deg); }
-}
-@media (max-width: 40rem) { .facts { grid-template-columns: 1fr; gap: 0; } .facts dd { margin-bottom: .75rem; }
-  main { padding: 2rem 1rem 3rem; } h1 { font-size: 1.75rem; } .lead p { font-size: 1.0625rem; }
-  th, td { padding: .5rem .625rem; } }
-"""
 
 
 def write_run_report(
@@ -107,7 +80,7 @@ def write_run_report(
     shown = [section for section in sections if section.text or section.table or section.html]
     title = f"What {printable(plain_path(run).name)} has learned"
     target = out or run / REPORT
-    write_page(target, title, judge(course), shown, style=GALLERY_STYLE + COMPARISON_STYLE + STYLE)
+    write_page(target, title, judge(course), shown)
     return target
 
 
