@@ -6,12 +6,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import nn
 from torch.nn import functional as F
 
-from selftaught.console import Reporter, duration
+from selftaught.console import Reporter, duration, print_table
 from selftaught.data import Advance, ImageFolder, Skipped, check_skipped, open_image, open_images
 from selftaught.devices import choose_device
 from selftaught.duplicates import Duplicates, distances_of_known_copies, find_copies, leave_out_links
@@ -91,10 +89,8 @@ def advise_on(source: str, backbone: str, device: str, allow_skipped: bool) -> N
     with Reporter().work("looking at images", 2 * len(images)) as tell:
         advice = advise(images, device, backbone, allow_skipped, advance=tell)
     print("\n".join(describe_collection(advice)))
-    table = Table("setting", "value", "why", box=None, pad_edge=False, header_style="")
-    for choice in advice.choices:
-        table.add_row(choice.name.replace("_", " "), str(choice.value), choice.reason)
-    Console(soft_wrap=True, highlight=False, markup=False).print(table)
+    rows = [(choice.name.replace("_", " "), str(choice.value), choice.reason) for choice in advice.choices]
+    print_table(("setting", "value", "why"), rows, left=3)
     print(f"Training with these would take about {duration(advice.seconds)} here.")
     print(command(source, backbone, allow_skipped))
 

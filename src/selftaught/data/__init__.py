@@ -32,6 +32,7 @@ from selftaught.data.embed_files import Advance as Advance
 from selftaught.data.embed_files import Embedded as Embedded
 from selftaught.data.embed_files import embed_batches as embed_batches
 from selftaught.data.embed_files import in_batches as in_batches
+from selftaught.data.embed_files import pick_evenly as pick_evenly
 from selftaught.data.embed_files import stack_embeddings as stack_embeddings
 from selftaught.data.file_reader import FileReader as FileReader
 from selftaught.data.file_reader import find_unreadable as find_unreadable

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -66,6 +67,16 @@ def in_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """
     rest = iter(items)
     return iter(lambda: list(islice(rest, size)), [])
+
+
+def pick_evenly(total: int, most: int) -> list[int]:
+    """Up to ``most`` evenly spaced positions of ``total``, the first and the last among them.
+
+    Example:
+        >>> pick_evenly(10, 4), pick_evenly(3, 4)
+        ([0, 3, 6, 9], [0, 1, 2])
+    """
+    return [round(step) for step in np.linspace(0, total - 1, min(most, total))]
 
 
 def stack_embeddings(

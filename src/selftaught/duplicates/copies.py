@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass
 import torch
 from torch import Tensor
 
-from selftaught.data import ImageFolder, Skipped, open_image
+from selftaught.data import ImageFolder, Skipped, open_image, pick_evenly
 from selftaught.duplicates.pictures import (
     ALTERATIONS,
     Picture,
@@ -161,9 +161,8 @@ def distances_of_known_copies(
 
     ``advance`` is called with how many more of the ``sample`` photos have been copied.
     """
-    rows = torch.linspace(0, len(images) - 1, min(sample, len(images))).long().tolist()
     parts = [torch.empty(0)]
-    for row in rows:
+    for row in pick_evenly(len(images), sample):
         original = open_image(images.path(row))
         copies = embedder.encode([alter(original) for alter in ALTERATIONS.values()])
         parts.append(torch.linalg.vector_norm(copies - vectors[row], dim=1))

@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from selftaught.console import Reporter
-from selftaught.data import ImageFolder, open_images
+from selftaught.data import ImageFolder, open_images, pick_evenly
 from selftaught.embedder import Embedder
 from selftaught.errors import UsageError, printable
 from selftaught.model_files import DESCRIPTION
@@ -81,8 +80,7 @@ def pick(count: int, most: int) -> list[int]:
     if count <= most:
         return list(range(count))
     length = most // STRETCHES
-    starts = torch.linspace(0, count - length, STRETCHES).round().long().tolist()
-    return [start + step for start in starts for step in range(length)]
+    return [start + step for start in pick_evenly(count - length + 1, STRETCHES) for step in range(length)]
 
 
 def _choose(course: Course, images: str | None) -> tuple[ImageFolder, bool]:
