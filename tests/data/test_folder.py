@@ -76,17 +76,6 @@ def test_a_missing_folder_a_file_and_an_empty_folder_are_told_apart(tmp_path: Pa
         find_images(tmp_path / "empty")
 
 
-def test_labels_are_the_first_folders(tmp_path: Path) -> None:
-    (tmp_path / "cat" / "deep").mkdir(parents=True)
-    (tmp_path / "dog").mkdir()
-    for name in ("cat/1.jpg", "cat/deep/2.jpg", "dog/3.jpg"):
-        (tmp_path / name).touch()
-    assert find_images(tmp_path).labels() == ("cat", "cat", "dog")
-    (tmp_path / "4.jpg").touch()
-    with pytest.raises(SelftaughtError, match="no class folders"):
-        find_images(tmp_path).labels()
-
-
 def test_given_labels_stand_in_for_folders_and_stay_with_their_files() -> None:
     images = ImageFolder(Path("root"), ("a.jpg", "b.jpg", "c.jpg"), ("10", "9", "10"))
     assert images.labels() == ("10", "9", "10")

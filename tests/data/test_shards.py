@@ -288,14 +288,6 @@ def test_a_pipe_that_is_named_like_a_shard_or_an_image_is_not_waited_for(tmp_pat
             open_image(tmp_path / name)
 
 
-def test_shards_are_read_where_the_system_cannot_read_at_a_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Windows has no pread."""
-    monkeypatch.delattr(os, "pread", raising=False)
-    assert open_images(f"{shards(tmp_path)}/*.tar").labels() == ("0", "1") * 3
-
-
 def test_a_folder_that_is_named_like_a_shard_is_a_folder(tmp_path: Path) -> None:
     (tmp_path / "photos.tar").mkdir()
     (tmp_path / "photos.tar" / "1.png").write_bytes(picture(1))
