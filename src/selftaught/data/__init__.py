@@ -14,7 +14,6 @@ from selftaught.data.benchmarks import benchmark_of as benchmark_of
 from selftaught.data.benchmarks import check_benchmark as check_benchmark
 from selftaught.data.benchmarks import find_benchmark as find_benchmark
 from selftaught.data.benchmarks import first_classes as first_classes
-from selftaught.data.benchmarks import read_benchmark as read_benchmark
 from selftaught.data.cache_space import CACHE_LIMIT as CACHE_LIMIT
 from selftaught.data.cache_space import CACHE_PLACE as CACHE_PLACE
 from selftaught.data.cache_space import cache_limit as cache_limit
@@ -35,7 +34,6 @@ from selftaught.data.embed_files import in_batches as in_batches
 from selftaught.data.embed_files import pick_evenly as pick_evenly
 from selftaught.data.embed_files import stack_embeddings as stack_embeddings
 from selftaught.data.file_reader import FileReader as FileReader
-from selftaught.data.file_reader import find_unreadable as find_unreadable
 from selftaught.data.folder import ImageFolder as ImageFolder
 from selftaught.data.folder import Skipped as Skipped
 from selftaught.data.folder import check_skipped as check_skipped

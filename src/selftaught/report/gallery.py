@@ -132,7 +132,7 @@ def _photo(photo: Photo) -> str:
 
 
 def breakable(name: str) -> str:
-    """A path as HTML in which a line may end after each folder, and not within a number that follows."""
+    """A path as HTML that may be broken into lines after each folder, and nowhere else."""
     return escape(name).replace("/", "/<wbr>")
 
 

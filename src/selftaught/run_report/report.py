@@ -33,7 +33,7 @@ from selftaught.report import (
 from selftaught.retrieval import nearest
 from selftaught.run_folder import REPORT
 from selftaught.run_report.course import Course, describe_course, explain_scores, judge, read_course, scores_of
-from selftaught.run_report.photos import AFTER, BEFORE, STRETCHES, Looks, look_at_photos
+from selftaught.run_report.photos import AFTER, BEFORE, STRETCHES, Sample, embed_sample
 from selftaught.training import RunImages
 
 QUERIES, FOUND = 8, 6
@@ -67,14 +67,14 @@ def write_run_report(
     """
     reporter = reporter or Reporter()
     course = read_course(run, listed)
-    looks = look_at_photos(course, images, device, before, reporter)
+    sample = embed_sample(course, images, device, before, reporter)
     sections = [
-        Section("What was trained on what", "", html=_list_pairs("facts", describe_course(course, looks.embedder))),
+        Section("What was trained on what", "", html=_list_pairs("facts", describe_course(course, sample.embedder))),
         Section("With and without training", explain_scores(course), table=scores_of(course)),
         _charts(course),
-        _neighbors(looks),
-        _map(looks, reporter),
-        _copies(course, looks, reporter),
+        _neighbors(sample),
+        _map(sample, reporter),
+        _copies(course, sample, reporter),
         Section("What to type next", "", html=_commands(course, images)),
     ]
     shown = [section for section in sections if section.text or section.table or section.html]
@@ -97,24 +97,24 @@ def _charts(course: Course) -> Section:
     return Section("How training went", text, html=f'<div class="charts">{drawn}</div>' if charts else "")
 
 
-def _neighbors(looks: Looks) -> Section:
+def _neighbors(sample: Sample) -> Section:
     """Random photos and their neighbors, without training and after it."""
     generator = torch.Generator().manual_seed(0)
-    queries = torch.randperm(len(looks), generator=generator)[:QUERIES]
+    queries = torch.randperm(len(sample), generator=generator)[:QUERIES]
     found = {}
-    for name, z in looks.vectors.items():
-        _, indices = nearest(z[queries], z, min(FOUND, len(looks) - 1), exclude=queries)
+    for name, z in sample.vectors.items():
+        _, indices = nearest(z[queries], z, min(FOUND, len(sample) - 1), exclude=queries)
         found[name] = indices.tolist()
     blocks = []
     for place, query in enumerate(queries.tolist()):
         known = set(found[BEFORE][place]) if BEFORE in found else None
         rows = {
-            name.capitalize(): [_mark(looks, i, query, known if name == AFTER else None) for i in rows[place]]
+            name.capitalize(): [_mark(sample, i, query, known if name == AFTER else None) for i in rows[place]]
             for name, rows in found.items()
         }
-        blocks.append(comparison(photo_of(looks.images, query), rows))
-    text = f"{len(queries)} photos taken at random, not chosen, and the nearest to each among {_which(looks)}. "
-    if looks.labels is not None:
+        blocks.append(comparison(photo_of(sample.images, query), rows))
+    text = f"{len(queries)} photos taken at random, not chosen, and the nearest to each among {_which(sample)}. "
+    if sample.labels is not None:
         text += "✓ is a photo of the same class, ✗ one of another."
     elif BEFORE in found:
         text += "“New” was not among the nearest without training. Which row would you rather have?"
@@ -122,18 +122,18 @@ def _neighbors(looks: Looks) -> Section:
     return Section(heading, text, html="\n".join(blocks))
 
 
-def _mark(looks: Looks, index: int, query: int, known: set[int] | None) -> Photo:
+def _mark(sample: Sample, index: int, query: int, known: set[int] | None) -> Photo:
     """A neighbor of a query, marked as right or wrong by its label, or else as new if it was not known before."""
     mark = ""
-    if looks.labels is not None:
-        mark = "right" if looks.labels[index] == looks.labels[query] else "wrong"
+    if sample.labels is not None:
+        mark = "right" if sample.labels[index] == sample.labels[query] else "wrong"
     elif known is not None and index not in known:
         mark = "new"
-    return photo_of(looks.images, index, mark)
+    return photo_of(sample.images, index, mark)
 
 
-def _map(looks: Looks, reporter: Reporter) -> Section:
-    vectors = looks.vectors[looks.served]
+def _map(sample: Sample, reporter: Reporter) -> Section:
+    vectors = sample.vectors[sample.served]
     points, how = principal_map(vectors), "by t-SNE: near on the map is near for the model, far says little"
     try:
         with reporter.work("drawing the map", EARLY + LATE) as tell:
@@ -147,19 +147,19 @@ def _map(looks: Looks, reporter: Reporter) -> Section:
             points = neighbor_map(vectors, points, show)
     except ImportError:
         how = "by the two directions in which they differ most; pip install 'selftaught[explore]' draws a better map"
-    cells = max(8, round(1.4 * len(looks) ** 0.5))
+    cells = max(8, round(1.4 * len(sample) ** 0.5))
     cell = max(CELL, min(LARGEST_CELL, MAP_WIDTH // cells))
-    thumbnails = [_square(path, cell) for path in looks.images.paths()]
-    frames = [FRAME] * len(looks)
+    thumbnails = [_square(path, cell) for path in sample.images.paths()]
+    frames = [FRAME] * len(sample)
     drawing, drawn = draw_image_map(thumbnails, torch.from_numpy(points), frames, cells=cells, cell=cell)
-    rest = len(looks) - drawn
+    rest = len(sample) - drawn
     hidden = f" {rest:,} {'does' if rest == 1 else 'do'} not fit between the others." if rest else ""
-    text = f"{_which(looks).capitalize()}, placed {how}.{hidden} The map can be scrolled."
+    text = f"{_which(sample).capitalize()}, placed {how}.{hidden} The map can be scrolled."
     inside = picture(drawing, "A map of the photos")
     return Section("A map", text, html=f'<div class="map" tabindex="0" role="region" aria-label="Map">{inside}</div>')
 
 
-def _copies(course: Course, looks: Looks, reporter: Reporter) -> Section:
+def _copies(course: Course, sample: Sample, reporter: Reporter) -> Section:
     """Equal files among all training photos, and near-duplicates among the photos of the page."""
     told = []
     if course.training is not None:
@@ -168,19 +168,19 @@ def _copies(course: Course, looks: Looks, reporter: Reporter) -> Section:
         have = "has" if equal == 1 else "have"
         files = f"{equal:,} {have} the same bytes as another" if equal else "no file is there twice"
         told.append(f"Among the {len(same):,} photos trained on, {files}.")
-    vectors = looks.vectors[looks.served]
-    known = distances_of_known_copies(looks.embedder, looks.images, vectors, KNOWN_COPIES)
-    with reporter.work("looking for copies", len(looks)) as tell:
-        found = find_copies(looks.images, vectors, known, advance=tell)
+    vectors = sample.vectors[sample.served]
+    known = distances_of_known_copies(sample.embedder, sample.images, vectors, KNOWN_COPIES)
+    with reporter.work("looking for copies", len(sample)) as tell:
+        found = find_copies(sample.images, vectors, known, advance=tell)
     are = "is a copy" if found.extra == 1 else "are copies"
     some = f"{found.extra:,} {are} of another, the same or nearly" if found.extra else "none is a copy of another"
-    where = f"{_which(looks)} in {printable(looks.images.root)}"
+    where = f"{_which(sample)} in {printable(sample.images.root)}"
     told.append(f"Among {where}, {some}. selftaught dedup looks at all, and shows where it draws the line.")
     groups = []
     for number, group in enumerate(found.groups[:SHOWN_GROUPS], 1):
         copies = group.copies[:SHOWN_COPIES]
         marked = [(copy.index, copy.kind, copy.kind == "best") for copy in copies]
-        photos = [photo_of(looks.images, index, "" if best else kind, best) for index, kind, best in marked]
+        photos = [photo_of(sample.images, index, "" if best else kind, best) for index, kind, best in marked]
         groups.append(PhotoGroup(f"Group {number}", photos, more=len(group.copies) - len(copies)))
     return Section("Duplicates", " ".join(told), html=photo_groups(groups))
 
@@ -211,10 +211,10 @@ def _list_pairs(kind: str, pairs: Iterable[tuple[str, str]], form: str = "{}") -
     return f'<dl class="{kind}">{"".join(rows)}</dl>'
 
 
-def _which(looks: Looks) -> str:
-    if len(looks) == looks.total:
-        return f"all {len(looks):,} photos"
-    return f"{len(looks):,} of {looks.total:,} photos (from {STRETCHES} places in the list of their names)"
+def _which(sample: Sample) -> str:
+    if len(sample) == sample.total:
+        return f"all {len(sample):,} photos"
+    return f"{len(sample):,} of {sample.total:,} photos (from {STRETCHES} places in the list of their names)"
 
 
 def _square(path: str, side: int) -> Image.Image:

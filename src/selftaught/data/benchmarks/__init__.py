@@ -1,6 +1,5 @@
 """The data sets of the paper, read from their official archives."""
 
-from selftaught.data.benchmarks.benchmark import Counts as Counts
 from selftaught.data.benchmarks.reading import SPLITS as SPLITS
 from selftaught.data.benchmarks.reading import check_benchmark as check_benchmark
 from selftaught.data.benchmarks.reading import first_classes as first_classes
