@@ -10,7 +10,7 @@ from PIL import Image, ImageOps
 
 from selftaught.console import Reporter
 from selftaught.data import open_image
-from selftaught.duplicates import distances_of_known_copies, find_copies, find_same_bytes
+from selftaught.duplicates import distances_of_known_copies, find_copies, find_same_bytes, show_groups
 from selftaught.embedder import Embedder
 from selftaught.errors import ImageError, printable
 from selftaught.files import plain_path
@@ -18,7 +18,6 @@ from selftaught.report import (
     EARLY,
     LATE,
     Photo,
-    PhotoGroup,
     Section,
     comparison,
     draw_charts,
@@ -176,13 +175,8 @@ def _copies(course: Course, sample: Sample, reporter: Reporter) -> Section:
     some = f"{found.extra:,} {are} of another, the same or nearly" if found.extra else "none is a copy of another"
     where = f"{_which(sample)} in {printable(sample.images.root)}"
     told.append(f"Among {where}, {some}. selftaught dedup looks at all, and shows where it draws the line.")
-    groups = []
-    for number, group in enumerate(found.groups[:SHOWN_GROUPS], 1):
-        copies = group.copies[:SHOWN_COPIES]
-        marked = [(copy.index, copy.kind, copy.kind == "best") for copy in copies]
-        photos = [photo_of(sample.images, index, "" if best else kind, best) for index, kind, best in marked]
-        groups.append(PhotoGroup(f"Group {number}", photos, more=len(group.copies) - len(copies)))
-    return Section("Duplicates", " ".join(told), html=photo_groups(groups))
+    groups = photo_groups(show_groups(found, SHOWN_GROUPS, SHOWN_COPIES))
+    return Section("Duplicates", " ".join(told), html=groups)
 
 
 def _commands(course: Course, images: str | None) -> str:
