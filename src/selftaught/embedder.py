@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftaught.console import Reporter
-from selftaught.data import Advance
+from selftaught.data import Advance, Failures
 from selftaught.devices import choose_device
-from selftaught.encoding import BATCH_SIZE, SCALES, Encoding, Failures, ImageLike
+from selftaught.encoding import BATCH_SIZE, SCALES, Encoding, ImageLike
 from selftaught.errors import ImageError, SelftaughtError, UsageError
 from selftaught.model_files import (
     DESCRIPTION,

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from selftaught.data.requests import Batch
+from selftaught.data.requests import Batch, Failures
 
 CPU_PIXELS = 8 * 288**2
 """Pixels of the images that a CPU embeds at once. The feature maps of more leave its caches: they take more memory and,
@@ -26,7 +26,7 @@ class Embedded(NamedTuple):
     """Per head (files × views)×d on the device; empty if no file of the batch can be read."""
     files: int
     """The number of files in the batch, with those that cannot be read."""
-    failures: list[tuple[int, str]]
+    failures: Failures
     """(position in the batch, reason) for those."""
 
 
@@ -79,9 +79,7 @@ def pick_evenly(total: int, most: int) -> list[int]:
     return [round(step) for step in np.linspace(0, total - 1, min(most, total))]
 
 
-def stack_embeddings(
-    batches: Iterable[Embedded], count: int, advance: Advance
-) -> tuple[dict[str, Tensor], list[tuple[int, str]]]:
+def stack_embeddings(batches: Iterable[Embedded], count: int, advance: Advance) -> tuple[dict[str, Tensor], Failures]:
     """All batches in one: per head (files × views)×d in float32 on the device, and (request, reason) for the others.
 
     Args:
@@ -89,7 +87,7 @@ def stack_embeddings(
         advance: called after each batch with the number of files it had; may raise to stop.
     """
     heads: dict[str, Tensor] = {}
-    failures: list[tuple[int, str]] = []
+    failures: Failures = []
     done = filled = 0
     for batch in batches:
         rows = 0

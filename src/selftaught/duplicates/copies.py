@@ -1,12 +1,12 @@
 """Copies of one picture in a collection: equal files, equal pixels, and pictures that are nearly equal to a model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
 import torch
 from torch import Tensor
 
-from selftaught.data import ImageFolder, Skipped, open_image, pick_evenly
+from selftaught.data import Advance, ImageFolder, Skipped, open_image, pick_evenly
 from selftaught.duplicates.pictures import (
     ALTERATIONS,
     Picture,
@@ -115,7 +115,7 @@ def find_copies(
     vectors: Tensor,
     known: Tensor,
     threshold: float | None = None,
-    advance: Callable[[int], object] = lambda _: None,
+    advance: Advance = lambda _: None,
 ) -> Duplicates:
     """Group the copies among images.
 
@@ -155,7 +155,7 @@ def distances_of_known_copies(
     images: ImageFolder,
     vectors: Tensor,
     sample: int = SAMPLE,
-    advance: Callable[[int], object] = lambda _: None,
+    advance: Advance = lambda _: None,
 ) -> Tensor:
     """Distances between photos, evenly spread over the collection, and copies of them that are made on purpose.
 
@@ -170,7 +170,7 @@ def distances_of_known_copies(
     return torch.cat(parts)
 
 
-def _alike(paths: Sequence[str], vectors: Tensor, known: Tensor, advance: Callable[[int], object]) -> Pairs:
+def _alike(paths: Sequence[str], vectors: Tensor, known: Tensor, advance: Advance) -> Pairs:
     """Mutual neighbors by fingerprint that are also as near as known copies by the model's vectors."""
     prints = torch.zeros(len(paths), 64)
     for row, path in enumerate(paths):

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from selftaught.console import Reporter
-from selftaught.data import ImageFolder, Skipped, check_skipped, open_images, pick_evenly, stamp
+from selftaught.data import Failures, ImageFolder, Skipped, Stamp, check_skipped, open_images, pick_evenly, stamp
 from selftaught.devices import available_cores
-from selftaught.encoding import Failures
 from selftaught.errors import UsageError, counted, printable
 from selftaught.files import lock_folder, plain_path
 from selftaught.index.collection import Index
@@ -124,11 +123,11 @@ class _Writer:
     def __init__(self, index: Index) -> None:
         self._table = index.table
         self._pool = ThreadPoolExecutor(min(4, available_cores()))
-        self._rows: list[tuple[str, str, tuple[int, int], Future[bytes]]] = []
+        self._rows: list[tuple[str, str, Stamp, Future[bytes]]] = []
         self._vectors: list[Tensor] = []
         self._saved = time.monotonic()
 
-    def add(self, images: Sequence[tuple[str, str, tuple[int, int], str]], vectors: Tensor) -> None:
+    def add(self, images: Sequence[tuple[str, str, Stamp, str]], vectors: Tensor) -> None:
         """Add a batch: (stored path, folder, identity, path to read) and the vector of each image."""
         for path, root, state, place in images:
             self._rows.append((path, root, state, self._pool.submit(thumbnail, place)))
