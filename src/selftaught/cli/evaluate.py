@@ -100,6 +100,7 @@ def _plain(embedder: Embedder) -> Embedder | None:
 
 def print_scores(rows: dict[str, dict[str, float]]) -> None:
     """Print scores in percent, one line per model; a single one needs no name."""
-    titles = [TITLES.get(score, score.replace("recall", "Recall")) for score in next(iter(rows.values()))]
-    lines = [[*filter(None, [name]), *(f"{value:.1%}" for value in row.values())] for name, row in rows.items()]
-    print_table([*[""] * any(rows), *titles], lines, left=any(rows))
+    named, first = any(rows), next(iter(rows.values()))
+    titles = [TITLES.get(score, score.replace("recall", "Recall")) for score in first]
+    lines = [[name] * named + [f"{value:.1%}" for value in row.values()] for name, row in rows.items()]
+    print_table([""] * named + titles, lines, left=named)

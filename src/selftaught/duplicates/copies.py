@@ -80,7 +80,7 @@ class Duplicates:
         if not kinds:
             return f"No duplicates among {counted(len(self.images), 'photo')}."
         counts = [f"{kinds.count(kind)} {name}" for kind, name in KINDS.items() if kind in kinds]
-        copies = "1 is a copy" if self.extra == 1 else f"{self.extra} are copies"
+        copies = counted(self.extra, "is a copy", "are copies")
         groups = counted(len(self.groups), "group")
         return f"Among {counted(len(self.images), 'photo')}, {copies}, in {groups}: {', '.join(counts)}."
 

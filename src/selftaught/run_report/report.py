@@ -12,7 +12,7 @@ from selftaught.console import Reporter
 from selftaught.data import open_image
 from selftaught.duplicates import distances_of_known_copies, find_copies, find_same_bytes, show_groups
 from selftaught.embedder import Embedder
-from selftaught.errors import ImageError, printable
+from selftaught.errors import ImageError, counted, printable
 from selftaught.files import plain_path
 from selftaught.report import (
     EARLY,
@@ -152,7 +152,7 @@ def _map(sample: Sample, reporter: Reporter) -> Section:
     frames = [FRAME] * len(sample)
     drawing, drawn = draw_image_map(thumbnails, torch.from_numpy(points), frames, cells=cells, cell=cell)
     rest = len(sample) - drawn
-    hidden = f" {rest:,} {'does' if rest == 1 else 'do'} not fit between the others." if rest else ""
+    hidden = f" {counted(rest, 'does', 'do')} not fit between the others." if rest else ""
     text = f"{_which(sample).capitalize()}, placed {how}.{hidden} The map can be scrolled."
     inside = picture(drawing, "A map of the photos")
     return Section("A map", text, html=f'<div class="map" tabindex="0" role="region" aria-label="Map">{inside}</div>')
@@ -164,15 +164,14 @@ def _copies(course: Course, sample: Sample, reporter: Reporter) -> Section:
     if course.training is not None:
         same = find_same_bytes(course.training.paths())
         equal = sum(i != j for i, j in enumerate(same))
-        have = "has" if equal == 1 else "have"
-        files = f"{equal:,} {have} the same bytes as another" if equal else "no file is there twice"
+        files = f"{counted(equal, 'has', 'have')} the same bytes as another" if equal else "no file is there twice"
         told.append(f"Among the {len(same):,} photos trained on, {files}.")
     vectors = sample.vectors[sample.served]
     known = distances_of_known_copies(sample.embedder, sample.images, vectors, KNOWN_COPIES)
     with reporter.work("looking for copies", len(sample)) as tell:
         found = find_copies(sample.images, vectors, known, advance=tell)
-    are = "is a copy" if found.extra == 1 else "are copies"
-    some = f"{found.extra:,} {are} of another, the same or nearly" if found.extra else "none is a copy of another"
+    are = counted(found.extra, "is a copy", "are copies")
+    some = f"{are} of another, the same or nearly" if found.extra else "none is a copy of another"
     where = f"{_which(sample)} in {printable(sample.images.root)}"
     told.append(f"Among {where}, {some}. selftaught dedup looks at all, and shows where it draws the line.")
     groups = photo_groups(show_groups(found, SHOWN_GROUPS, SHOWN_COPIES))
