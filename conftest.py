@@ -1,5 +1,6 @@
 """Fixtures for the tests and for the examples in the documentation."""
 
+import csv
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -64,6 +65,12 @@ def draw_photos(folder: Path, classes: int, photos: int) -> Path:
             pixels = (color + rng.normal(0, 40, (70, 90, 3))).clip(0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(place / f"{photo}.jpg")
     return folder
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file by the names of its columns."""
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def note_calls(patch: pytest.MonkeyPatch, module: str, function: str) -> list[str]:

@@ -20,9 +20,9 @@ import numpy as np
 from PIL import Image
 
 from selftaught.data import find_images, open_image
-from selftaught.data.copies import crop, mirror, recompress, resize, watermark
 from selftaught.data.products import make_products
 from selftaught.duplicates import distances_of_known_copies, find_copies
+from selftaught.duplicates.pictures import crop, mirror, recompress, resize, watermark
 from selftaught.embedder import Embedder
 
 Pair = tuple[str, str]

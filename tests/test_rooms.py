@@ -68,3 +68,17 @@ def test_a_room_uses_only_rooms_above_it() -> None:
 
 def test_a_room_is_entered_by_its_door() -> None:
     assert not [found for found in IMPORTS if found.module.count(".") > 1]
+
+
+def test_a_door_names_only_what_is_used_elsewhere() -> None:
+    named, used = set(), set()
+    for path in (file for file in SOURCE.parents[1].rglob("*.py") if ".venv" not in file.parts):
+        room = f"selftaught.{path.parent.name}" if path.parent.parent == SOURCE else ""
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                is_door = path.name == "__init__.py" and node.module.startswith(f"{room}.") and room
+                names = {alias.name for alias in node.names}
+                used |= {(node.module, name) for name in names if node.module != room}
+                named |= {(room, name) for name in names} if is_door else set()
+    assert len(named) > 200
+    assert not named - used

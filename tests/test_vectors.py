@@ -127,13 +127,6 @@ def test_tables_of_others_are_refused(tmp_path: Path) -> None:
     refused(file)
 
 
-def test_a_file_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
-    np.save(tmp_path / "v.npy", np.ones((1, 2), "f4"))
-    notes = {"root": "/p", "model": "m", "metric": "euclidean", "paths": ["a"]}
-    (tmp_path / "v.json").write_text(json.dumps(notes))
-    refused(tmp_path / "v.npy")
-
-
 def test_parts_must_be_complete_and_of_one_kind(tmp_path: Path) -> None:
     def part(name: str, model: str = "m") -> None:
         write_vectors(tmp_path / name, Vectors(Path("/p"), (name,), torch.ones(1, 2), model))

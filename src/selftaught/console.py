@@ -5,13 +5,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
 
 from selftaught.errors import Interrupted
 
@@ -102,6 +103,16 @@ class Clock:
             return ""
         pace = (time.monotonic() - self.began) / self.done
         return f"{duration(pace * (self.total - self.done))} left"
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> None:
+    """Print a table; its first ``left`` columns are aligned left, the others right, as numbers are."""
+    table = Table(box=None, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number < left else "right")
+    for row in rows:
+        table.add_row(*row)
+    Console(soft_wrap=True, highlight=False, markup=False).print(table)
 
 
 def duration(seconds: float) -> str:

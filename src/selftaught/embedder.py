@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftaught.console import Reporter
-from selftaught.data import Advance
+from selftaught.data import Advance, Failures
 from selftaught.devices import choose_device
-from selftaught.encoding import BATCH_SIZE, SCALES, Encoding, Failures, ImageLike
+from selftaught.encoding import BATCH_SIZE, SCALES, Encoding, ImageLike
 from selftaught.errors import ImageError, SelftaughtError, UsageError
 from selftaught.model_files import (
     DESCRIPTION,
@@ -106,10 +106,17 @@ class Embedder:
         """A backbone as it is: average pooling, vectors of length 1. ``own_backbone``: it is a module of your own."""
         built = build_backbone(backbone) if isinstance(backbone, str) else backbone
         encoder = Encoder(built.module, built.preprocessing, pooling="avg")
+        return cls.without_head(encoder, built.name, device, own_backbone)
+
+    @classmethod
+    def without_head(
+        cls, encoder: Encoder, backbone: str, device: str | torch.device, own_backbone: bool = False
+    ) -> "Embedder":
+        """The features of an untrained encoder as vectors of length 1; ``backbone``: its name."""
         network = EmbeddingNetwork(encoder, {"f": nn.Identity()}, normalize=True)
         description = describe(
             network,
-            backbone=built.name,
+            backbone=backbone,
             own_backbone=own_backbone,
             dim=encoder.features,
             head="none",

@@ -23,6 +23,7 @@ from selftaught.data import (
     Augmentations,
     Batch,
     Embedded,
+    Failures,
     FileReader,
     ImageFolder,
     View,
@@ -51,8 +52,6 @@ SCALES = {1: (1.0,), 2: (1.0, 1.25), 3: (0.8, 1.0, 1.25)}
 OPENED = [threading.Lock() for _ in range(61)]
 """Locks of images that Pillow has opened: only one thread at a time may read the pixels of an image from its file."""
 
-Failures = list[tuple[int, str]]
-"""(position, reason) for files that cannot be read."""
 AddBatch = Callable[[list[int], Tensor, Failures], None]
 ImageLike = str | os.PathLike[str] | Image.Image | np.ndarray
 

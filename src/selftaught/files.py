@@ -8,6 +8,7 @@ import shutil
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from importlib import resources
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -112,6 +113,11 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
                 break
             rows.append(row)
     return rows
+
+
+def read_static(room: str, name: str) -> str:
+    """The text of a file that is installed with a room: a style, a script, a page."""
+    return resources.files(f"selftaught.{room}").joinpath("static", name).read_text("utf-8")
 
 
 def make_folder(path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from selftaught.data import Stamp
+from selftaught.data import Failures, Stamp
 from selftaught.errors import SelftaughtError, UsageError, printable
 from selftaught.files import open_regular
 
@@ -34,7 +34,7 @@ class LoggedBatch(NamedTuple):
 
     files: list[tuple[str, Stamp]]
     vectors: np.ndarray
-    failures: list[tuple[int, str]]
+    failures: Failures
 
     def known(self) -> dict[str, Known]:
         """The same by the file's name."""

@@ -1,24 +1,18 @@
-import csv
 import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from conftest import Call
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+from conftest import Call, read_csv
 
 
 def test_groups_are_found_named_and_found_again(call: Call, run: Path, photos: Path, tmp_path: Path) -> None:
     code, text, _ = call("cluster", run, photos, "--out", tmp_path / "a", "--smallest", 2)
     assert code == 0
-    found = rows(tmp_path / "a" / "images.csv")
+    found = read_csv(tmp_path / "a" / "images.csv")
     assert len(found) == 24
-    groups = rows(tmp_path / "a" / "groups.csv")
+    groups = read_csv(tmp_path / "a" / "groups.csv")
     assert groups
     assert f"are in {len(groups)} group" in text
     for group in groups:
@@ -33,7 +27,7 @@ def test_groups_are_found_named_and_found_again(call: Call, run: Path, photos: P
     words = ("cluster", run, photos, "--out", tmp_path / "b", "--names", tmp_path / "named.csv")
     code, text, _ = call(*words, *(["--links"] if os.name == "posix" else []))
     assert code == 0
-    again = rows(tmp_path / "b" / "images.csv")
+    again = read_csv(tmp_path / "b" / "images.csv")
     before = {row["path"] for row in found if row["group"] == "1"}
     named_now = {row["path"] for row in again if row["name"] == 'the "first", /group'}
     assert before & named_now

@@ -2,10 +2,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from trees import touch
 
 from conftest import Call
 from selftaught.data import BENCHMARKS
-from selftaught.data.benchmarks import Counts
+from selftaught.data.benchmarks.benchmark import Counts
 
 
 @pytest.fixture
@@ -13,9 +14,7 @@ def products(tmp_path: Path) -> Path:
     """Stanford Online Products with three photos."""
     for part, files in (("train", ["a_final/1_0.JPG", "a_final/1_1.JPG"]), ("test", ["b_final/2_0.JPG"])):
         rows = [f"{i} {file[8]} 1 {file}" for i, file in enumerate(files, 1)]
-        for file in files:
-            (tmp_path / file).parent.mkdir(exist_ok=True)
-            (tmp_path / file).touch()
+        touch(tmp_path, *files)
         (tmp_path / f"Ebay_{part}.txt").write_text("\n".join(["image_id class_id super_class_id path", *rows]))
     return tmp_path
 
@@ -59,18 +58,14 @@ def test_a_complete_data_set_ends_with_0(call: Call, products: Path, monkeypatch
 
 
 def test_a_folder_in_two_parts_has_no_official_counts(call: Call, tmp_path: Path) -> None:
-    for file in ("train/cat/1.jpg", "test/dog/2.jpg"):
-        (tmp_path / file).parent.mkdir(parents=True)
-        (tmp_path / file).touch()
+    touch(tmp_path, "train/cat/1.jpg", "test/dog/2.jpg")
     code, text, _ = call("data", "check", "folder", tmp_path)
     assert code == 0
     assert "no official counts" in text
 
 
 def test_images_of_ones_own_are_counted_and_the_level_of_their_classes_is_said(call: Call, tmp_path: Path) -> None:
-    for file in ("fruit/apple/1.jpg", "fruit/apple/2.jpg", "fruit/pear/3.jpg", "milk/soy/4.jpg"):
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).touch()
+    touch(tmp_path, "fruit/apple/1.jpg", "fruit/apple/2.jpg", "fruit/pear/3.jpg", "milk/soy/4.jpg")
     code, text, _ = call("data", "check", tmp_path)
     assert code == 0
     assert "4 images in" in text

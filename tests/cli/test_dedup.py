@@ -1,4 +1,3 @@
-import csv
 import os
 import shutil
 import subprocess
@@ -11,10 +10,11 @@ import pytest
 from PIL import Image
 from torch import empty, long, tensor
 
-from conftest import Call
-from selftaught.data import Picture, find_images
+from conftest import Call, read_csv
+from selftaught.data import find_images
 from selftaught.duplicates import Duplicates, moving_script, write_duplicates_page
 from selftaught.duplicates.copies import Copy, CopyGroup
+from selftaught.duplicates.pictures import Picture
 from selftaught.retrieval import Pairs, Proposal
 
 
@@ -34,18 +34,13 @@ def collection(tmp_path: Path) -> Path:
     return folder
 
 
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_copies_are_listed_shown_and_moved_by_the_script_only(call: Call, run: Path, collection: Path) -> None:
     out, script = collection.parent / "found", collection.parent / "moves.sh"
     words = ("dedup", run, collection, "--out", out, "--threshold", 0.05, "--script", script)
     code, text, _ = call(*words)
     assert code == 0
     assert "nothing was moved yet" in text
-    found = [row for row in rows(out / "duplicates.csv") if row["group"] == "1"]
+    found = [row for row in read_csv(out / "duplicates.csv") if row["group"] == "1"]
     kinds = {row["path"]: row["kind"] for row in found}
     assert kinds["pixels.bmp"] == "best"  # as large and as sharp as the others, and most bytes
     assert kinds["00.png"] == kinds["it's a copy.png"] == "same pixels"
@@ -71,7 +66,7 @@ def test_different_pictures_have_no_duplicates(call: Call, run: Path, collection
         (collection / name).unlink()
     code, text, _ = call("dedup", run, collection, "--out", collection.parent / "found")
     assert (code, text.splitlines()[0]) == (0, "No duplicates among 20 photos.")
-    assert rows(collection.parent / "found" / "duplicates.csv") == []
+    assert read_csv(collection.parent / "found" / "duplicates.csv") == []
 
 
 def test_one_copy_is_told_in_the_singular(call: Call, run: Path, collection: Path) -> None:
@@ -162,5 +157,5 @@ def test_photos_can_be_seen_in_another_way(call: Call, run: Path, collection: Pa
     for name, options in (("a", ()), ("b", ("--size", 48, "--mirror")), ("c", ("--whiten",))):
         out = collection.parent / name
         assert call("dedup", run, collection, "--out", out, "--threshold", 0.5, *options)[0] == 0
-        distances.append([row["distance"] for row in rows(out / "duplicates.csv")])
+        distances.append([row["distance"] for row in read_csv(out / "duplicates.csv")])
     assert distances[0] != distances[1] != distances[2] != distances[0]

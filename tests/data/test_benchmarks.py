@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from trees import make_cars, make_compcars, make_cub, make_nabirds, make_parts, make_sop, touch
 
-from selftaught.data import BENCHMARKS, check_benchmark, find_benchmark, first_classes, read_benchmark
+from selftaught.data.benchmarks import BENCHMARKS, check_benchmark, find_benchmark, first_classes, read_benchmark
 from selftaught.errors import SelftaughtError, UsageError
 
 MAKERS: dict[str, Callable[[Path], Path]] = {
@@ -101,10 +101,7 @@ def test_a_share_of_the_classes_is_rounded_down_to_two_at_least(classes: int, pe
 
 
 def test_a_tenth_and_the_rest_make_up_the_training_classes(tmp_path: Path) -> None:
-    for label in range(30):
-        for part in ("train", "test"):
-            (tmp_path / part / f"{label:02d}").mkdir(parents=True)
-            (tmp_path / part / f"{label:02d}" / "a.jpg").touch()
+    touch(tmp_path, *(f"{part}/{label:02d}/a.jpg" for part in ("train", "test") for label in range(30)))
     tenth, rest, quarter = (read_benchmark("folder", tmp_path, f"train-{part}") for part in ("a10", "b10", "a25"))
     assert tenth.labels() == ("00", "01", "02")
     assert rest.labels() == tuple(f"{label:02d}" for label in range(3, 30))

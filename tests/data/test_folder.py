@@ -4,6 +4,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from trees import touch
 
 from selftaught.data import ImageFolder, Skipped, check_skipped, find_images, join_folders, skipped_table
 from selftaught.errors import SelftaughtError, UsageError
@@ -12,18 +13,13 @@ ODD = ["with space.jpg", 'quote\'s "here".PNG', "emoji 🚗.jpeg", "new\nline.we
 
 
 def test_images_are_found_by_extension_however_nested(tmp_path: Path) -> None:
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    for name in (*ODD, "a/b/x.gif", "a/y.bmp", "a/phone.HEIC", "notes.txt", "a/z", ".hidden.jpg"):
-        (tmp_path / name).touch()
+    touch(tmp_path, *ODD, "a/b/x.gif", "a/y.bmp", "a/phone.HEIC", "notes.txt", "a/z", ".hidden.jpg")
     assert set(find_images(tmp_path).files) == {*ODD, "a/b/x.gif", "a/y.bmp", "a/phone.HEIC"}
     assert list(find_images(tmp_path).files) == sorted(find_images(tmp_path).files)
 
 
 def test_links_are_followed_and_circles_are_not(tmp_path: Path) -> None:
-    (tmp_path / "photos" / "deep").mkdir(parents=True)
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "photos" / "deep" / "a.jpg").touch()
-    (tmp_path / "elsewhere" / "b.jpg").touch()
+    touch(tmp_path, "photos/deep/a.jpg", "elsewhere/b.jpg")
     (tmp_path / "photos" / "deep" / "up").symlink_to(tmp_path / "photos")
     (tmp_path / "photos" / "out").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "photos" / "self").symlink_to(tmp_path / "photos" / "self")
@@ -31,9 +27,7 @@ def test_links_are_followed_and_circles_are_not(tmp_path: Path) -> None:
 
 
 def test_the_pictures_of_a_run_among_the_images_are_not_learned_from(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    for name in ("a.jpg", "run/curves.png", "run/settings.json", "run/checkpoint.pt"):
-        (tmp_path / name).touch()
+    touch(tmp_path, "a.jpg", "run/curves.png", "run/settings.json", "run/checkpoint.pt")
     assert find_images(tmp_path).files == ("a.jpg",)
 
 
@@ -74,17 +68,6 @@ def test_a_missing_folder_a_file_and_an_empty_folder_are_told_apart(tmp_path: Pa
         find_images(tmp_path / "file.jpg")
     with pytest.raises(SelftaughtError, match="there are no images"):
         find_images(tmp_path / "empty")
-
-
-def test_labels_are_the_first_folders(tmp_path: Path) -> None:
-    (tmp_path / "cat" / "deep").mkdir(parents=True)
-    (tmp_path / "dog").mkdir()
-    for name in ("cat/1.jpg", "cat/deep/2.jpg", "dog/3.jpg"):
-        (tmp_path / name).touch()
-    assert find_images(tmp_path).labels() == ("cat", "cat", "dog")
-    (tmp_path / "4.jpg").touch()
-    with pytest.raises(SelftaughtError, match="no class folders"):
-        find_images(tmp_path).labels()
 
 
 def test_given_labels_stand_in_for_folders_and_stay_with_their_files() -> None:
@@ -130,8 +113,7 @@ def test_joining_needs_labels_in_the_first_folder_only() -> None:
 
 
 def test_a_few_unreadable_images_are_fine_and_many_are_an_error(tmp_path: Path) -> None:
-    for i in range(40):
-        (tmp_path / f"{i}.jpg").touch()
+    touch(tmp_path, *(f"{i}.jpg" for i in range(40)))
     images = find_images(tmp_path)
     two = [Skipped(file, "empty file") for file in images.files[:2]]
     three = [Skipped(file, "empty file") for file in images.files[:3]]

@@ -14,7 +14,6 @@ from selftaught.data import (
     Skipped,
     absolute,
     find_images,
-    find_unreadable,
     join_folders,
     open_image,
     open_images,
@@ -172,8 +171,8 @@ def test_hidden_members_and_other_files_are_left_out(tmp_path: Path) -> None:
 def test_photos_in_formats_that_are_not_read_are_reported_as_unreadable(tmp_path: Path) -> None:
     images = open_images(write(tmp_path / "x.tar", {"1.png": picture(1), "2.HEIC": b"\0\0\0\x18ftypheic" + bytes(50)}))
     assert images.files == ("x.tar/1.png", "x.tar/2.HEIC")
-    (skipped,) = find_unreadable(images)
-    assert (skipped.path, skipped.reason) == ("x.tar/2.HEIC", "HEIC photos are not read; save it as JPEG")
+    with pytest.raises(ImageError, match=r"^HEIC photos are not read; save it as JPEG$"):
+        open_image(images.path(1))
 
 
 def test_what_is_wrong_with_shards_is_one_sentence(tmp_path: Path) -> None:
@@ -286,14 +285,6 @@ def test_a_pipe_that_is_named_like_a_shard_or_an_image_is_not_waited_for(tmp_pat
     for name in ("x.png", "zero.png", "folder.png"):
         with pytest.raises(ImageError, match="not a file"):
             open_image(tmp_path / name)
-
-
-def test_shards_are_read_where_the_system_cannot_read_at_a_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Windows has no pread."""
-    monkeypatch.delattr(os, "pread", raising=False)
-    assert open_images(f"{shards(tmp_path)}/*.tar").labels() == ("0", "1") * 3
 
 
 def test_a_folder_that_is_named_like_a_shard_is_a_folder(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 from trees import make_compcars, make_cub, make_nabirds, touch
 
-from selftaught.data import absolute, find_images, join_folders, open_images, read_benchmark
+from selftaught.data import absolute, find_images, join_folders, open_images
+from selftaught.data.benchmarks import read_benchmark
 from selftaught.errors import SelftaughtError, UsageError
 
 

@@ -142,7 +142,7 @@ def test_the_columns_below_a_search_do_not_touch_however_many_neighbors(monkeypa
     monkeypatch.setattr(ImageDraw.ImageDraw, "text", note)
     module = import_module("selftaught.report.search_sheet")  # a function of the package has the same name
     monkeypatch.setattr(module, "contact_sheet", lambda _, tile: Image.new("RGB", (tile, tile)))
-    search_sheet([(Path("query.jpg"), [(Path("near.jpg"), 0.25, 0.97)] * 1000)])
+    search_sheet([(Path("query.jpg"), [(Path("near.jpg"), 0.25, 0.97)] * 1000)], {})
     lines = sorted(drawn)
     gaps = [after[1] - before[2] for before, after in pairwise(lines) if before[0] == after[0]]
     assert len(gaps) == 2 * 1001

@@ -1,4 +1,3 @@
-import csv
 import itertools
 import math
 import shutil
@@ -9,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from conftest import TINY, draw_photos
+from conftest import TINY, draw_photos, read_csv
 from selftaught import Embedder, contextualized_similarity, train
 from selftaught.cli.commands import figures
 from selftaught.data import Views, find_images, open_image, view_seed
@@ -47,11 +46,6 @@ def drawn(kept_run: Path, photos: Path, tmp_path_factory: pytest.TempPathFactory
     assert left_out == []
     assert sorted(written) == sorted(out.iterdir())
     return out
-
-
-def table(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def random_relations(images: int = 9, seed: int = 0) -> Relations:
@@ -138,7 +132,7 @@ def test_nothing_is_high_where_all_pairs_are_equal(photos: Path, tmp_path: Path)
     assert {case: len(members) for case, members in find_cases(relations).items()} == {"a": 0, "b": 0, "c": 10, "d": 0}
     seen = [EpochResult(1, None, BatchSimilarities({}, [0], relations))]
     draw_cases(LabeledImages(find_images(photos)), seen).write(tmp_path, "cases")
-    rows = table(tmp_path / "cases.csv")
+    rows = read_csv(tmp_path / "cases.csv")
     assert {row["case"] for row in rows} == {"c"}
     assert [row["same_class"] for row in rows] == ["1", "1", "1", "0", "0", "0"]  # of 4 and 6 such pairs
     with Image.open(tmp_path / "cases.png") as picture:
@@ -196,7 +190,7 @@ def test_a_batch_is_no_larger_than_the_images_allow() -> None:
 def test_every_figure_is_a_picture_with_a_table(drawn: Path) -> None:
     assert len(FIGURES) == 6
     for figure in FIGURES:
-        assert len(table(drawn / f"{figure.name}.csv")) > 0
+        assert len(read_csv(drawn / f"{figure.name}.csv")) > 0
         with Image.open(drawn / f"{figure.name}.png") as picture:
             picture.verify()
             assert picture.width > 400
@@ -223,7 +217,7 @@ def test_auroc_of_the_last_epoch_is_right(drawn: Path, kept_run: Path, photos: P
             w = contextualized_similarity(snapshot.teacher(torch.cat(seen))["g"], 4, snapshot.settings.sigma, ids)
             different = ids[:, None] != ids
             values.append(auroc(w[different], (classes[ids][:, None] == classes[ids])[different]))
-    rows = table(drawn / "auroc.csv")
+    rows = read_csv(drawn / "auroc.csv")
     assert [row["epoch"] for row in rows] == ["0", "1", "2"]
     assert list(rows[0]) == ["epoch", *SIMILARITIES]
     mean = float(torch.tensor(values).nanmean())
@@ -235,7 +229,7 @@ def test_retrievals_of_the_last_epoch_are_those_of_the_finished_model(
 ) -> None:
     images = find_images(photos)
     z = Embedder.load(kept_run, "cpu").encode([images.path(i) for i in range(len(images))])
-    rows = table(drawn / "retrievals.csv")
+    rows = read_csv(drawn / "retrievals.csv")
     assert {row["epoch"] for row in rows} == {"0", "1", "2"}
     last = [row for row in rows if row["epoch"] == "2"]
     assert len(last) == 8 * 3
@@ -253,7 +247,7 @@ def test_retrievals_of_the_last_epoch_are_those_of_the_finished_model(
 
 
 def test_most_similar_images_come_in_order_and_never_the_query_itself(drawn: Path) -> None:
-    rows = table(drawn / "most-similar.csv")
+    rows = read_csv(drawn / "most-similar.csv")
     assert {row["epoch"] for row in rows} == {"0", "2"}
     for (_, query), group in itertools.groupby(rows, key=lambda row: (row["epoch"], row["query"])):
         found = list(group)
@@ -266,7 +260,7 @@ def test_most_similar_images_come_in_order_and_never_the_query_itself(drawn: Pat
 
 @pytest.mark.parametrize("name", ["cases", "similarities"])
 def test_tables_of_pairs_have_the_mean_of_both_similarities(drawn: Path, name: str) -> None:
-    rows = table(drawn / f"{name}.csv")
+    rows = read_csv(drawn / f"{name}.csv")
     assert len({(row["path"], row["other_path"]) for row in rows}) == len(rows)
     for row in rows:
         mean = (float(row["pairwise"]) + float(row["contextual"])) / 2
@@ -276,7 +270,7 @@ def test_tables_of_pairs_have_the_mean_of_both_similarities(drawn: Path, name: s
 
 
 def test_the_map_has_every_image_before_and_after(drawn: Path, photos: Path) -> None:
-    rows = table(drawn / "tsne.csv")
+    rows = read_csv(drawn / "tsne.csv")
     images = find_images(photos)
     assert [row["path"] for row in rows] == list(images.files)
     assert [row["label"] for row in rows] == list(images.labels())

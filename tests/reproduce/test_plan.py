@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from fake_train import write_run
+from trees import make_cub
 
 from conftest import draw_photos
 from selftaught.data import find_benchmark
@@ -22,21 +23,6 @@ from selftaught.reproduce.tables import find_rows, find_table
 def plan(table: str, data: Path, out: Path, *rows: str, **options: Any) -> list[Job]:
     found = find_table(table)
     return make_jobs(Request(found, find_rows(found, rows), data, out, **options))
-
-
-def make_cub(root: Path) -> Path:
-    """The data set as its archive has it, with four images."""
-    folder = root / "CUB_200_2011"
-    names = [f"{number:03d}.Bird/{photo}.jpg" for number in (1, 101) for photo in "ab"]
-    for name in names:
-        path = folder / "images" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"")
-    (folder / "images.txt").write_text("".join(f"{n} {name}\n" for n, name in enumerate(names, 1)))
-    labels = "".join(f"{n} {int(name[:3])}\n" for n, name in enumerate(names, 1))
-    (folder / "image_class_labels.txt").write_text(labels)
-    (folder / "classes.txt").write_text("".join(f"{n} {n:03d}.Bird\n" for n in range(1, 201)))
-    return folder
 
 
 def parted(root: Path) -> Path:
@@ -68,7 +54,7 @@ def test_a_plan_names_every_data_set_and_weights_file_that_is_missing(tmp_path: 
 
 
 def test_a_job_with_all_it_needs_is_open_and_knows_its_sources(tmp_path: Path) -> None:
-    make_cub(tmp_path)
+    make_cub(tmp_path / "CUB_200_2011", classes=(1, 101))
     weights = tmp_path / "weights" / "googlenet.npz"
     assert "googlenet.npz" in plan("ablation", tmp_path, tmp_path / "out", "stml")[0].missing[0]
     weights.parent.mkdir()
@@ -121,7 +107,7 @@ def test_the_semi_supervised_table_pairs_the_data_sets(monkeypatch: pytest.Monke
 
 
 def test_another_backbone_needs_no_weights_file_but_swav_is_a_resnet50(tmp_path: Path) -> None:
-    make_cub(tmp_path)
+    make_cub(tmp_path / "CUB_200_2011")
     assert plan("ablation", tmp_path, tmp_path / "out", "stml", backbone="small")[0].open
     (row,) = find_rows(find_table("semi"), ("ms-swav",))
     with pytest.raises(Exception, match="ResNet50"):

@@ -153,22 +153,34 @@ def test_results_of_earlier_commands_stay_in_the_table(tmp_path: Path) -> None:
     assert collect(request)["stml"]["cub"]["recall@1"].last == {4: pytest.approx(62.0)}
 
 
+def note_of_damaged(file: str, content: str, out: Path) -> dict[str, Any]:
+    """The note of a job after one of its run's files was damaged."""
+    folder = run_folder(out, "stml", "cub", 0)
+    write_run(folder)
+    (folder / file).write_text(content)
+    request = request_for("ablation", out, "stml")
+    write_results(request, make_jobs(request))
+    text = (out / "results.json").read_text("utf-8")
+    assert "NaN" not in text
+    note: dict[str, Any] = json.loads(text)["jobs"][0]
+    return note
+
+
 @pytest.mark.parametrize(
     "metrics",
     ["{", '{"epoch": 1, "recall@1": NaN}\n', '{"epoch": 1, "recall@1": 1%s}\n' % ("0" * 400), 100_000 * "["],
     ids=("cut", "no number", "too large", "too deep"),
 )
 def test_a_damaged_run_is_a_failure_and_not_an_error(tmp_path: Path, metrics: str) -> None:
-    folder = run_folder(tmp_path, "stml", "cub", 0)
-    write_run(folder)
-    (folder / "metrics.jsonl").write_text(metrics)
-    request = request_for("ablation", tmp_path, "stml")
-    write_results(request, make_jobs(request))
-    text = (tmp_path / "results.json").read_text("utf-8")
-    assert "NaN" not in text
-    note = json.loads(text)["jobs"][0]
+    note = note_of_damaged("metrics.jsonl", metrics, tmp_path)
     assert note["status"] == "failed"
     assert "is damaged" in note["error"]
+
+
+@pytest.mark.parametrize("damage", ["{", '{"epoch": 1}\n', '{"epoch": 1, "seconds": NaN}\n', "[]\n"])
+def test_a_damaged_timing_counts_no_seconds(tmp_path: Path, damage: str) -> None:
+    note = note_of_damaged("timing.jsonl", damage, tmp_path)
+    assert (note["status"], note["seconds"]) == ("finished", 0.0)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs pipes")
@@ -179,19 +191,6 @@ def test_a_pipe_among_the_files_of_a_run_is_not_waited_for(tmp_path: Path, file:
     os.mkfifo(tmp_path / "run" / file)
     with pytest.raises(SelftaughtError, match="is damaged"):
         read_scores(tmp_path / "run")
-
-
-@pytest.mark.parametrize("damage", ["{", '{"epoch": 1}\n', '{"epoch": 1, "seconds": NaN}\n', "[]\n"])
-def test_a_damaged_timing_counts_no_seconds(tmp_path: Path, damage: str) -> None:
-    folder = run_folder(tmp_path, "stml", "cub", 0)
-    write_run(folder)
-    (folder / "timing.jsonl").write_text(damage)
-    request = request_for("ablation", tmp_path, "stml")
-    write_results(request, make_jobs(request))
-    text = (tmp_path / "results.json").read_text("utf-8")
-    assert "NaN" not in text
-    note = json.loads(text)["jobs"][0]
-    assert (note["status"], note["seconds"]) == ("finished", 0.0)
 
 
 def test_a_mean_over_fewer_seeds_than_asked_for_says_so(tmp_path: Path) -> None:

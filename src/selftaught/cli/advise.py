@@ -6,20 +6,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import nn
 from torch.nn import functional as F
 
-from selftaught.console import Reporter, duration
+from selftaught.console import Reporter, duration, print_table
 from selftaught.data import Advance, ImageFolder, Skipped, check_skipped, open_image, open_images
 from selftaught.devices import choose_device
 from selftaught.duplicates import Duplicates, distances_of_known_copies, find_copies, leave_out_links
 from selftaught.embedder import Embedder
 from selftaught.errors import ImageError, SelftaughtError, counted, printable
 from selftaught.learners import make_settings
-from selftaught.model_files import describe
-from selftaught.networks import Backbone, EmbeddingNetwork, Encoder, build_backbone, count_photos_per_thing
+from selftaught.networks import EmbeddingNetwork, Encoder, build_backbone, count_photos_per_thing
 from selftaught.retrieval import CLEAR_STEP
 from selftaught.run_folder import Choice
 from selftaught.training import build_start, choose_epochs, choose_neighbors, estimate, measure_pace, resolve
@@ -57,7 +54,8 @@ def advise(
         advance: called with how many more images have been embedded, each twice.
     """
     place, built = choose_device(device), build_backbone(backbone)
-    embedder = _starting_model(built, place)
+    # The network sees photos as training with the recipe "best" does, so that both count the same.
+    embedder = Embedder.without_head(build_start(make_settings("best"), built), built.name, place)
     unnormalized = replace(embedder.encoding, network=EmbeddingNetwork(embedder.network.encoder, {"f": nn.Identity()}))
     features, failures = unnormalized.encode_files(images.paths(), advance)
     skipped = tuple(Skipped(images.files[i], reason) for i, reason in failures)
@@ -84,21 +82,6 @@ def advise(
     return Advice(len(images), skipped, copies, things, choices, seconds)
 
 
-def _starting_model(built: Backbone, device: torch.device) -> Embedder:
-    """The untrained network, seeing photos as training with the recipe "best" does: so both count the same."""
-    encoder = build_start(make_settings("best"), built)
-    network = EmbeddingNetwork(encoder, {"f": nn.Identity()}, normalize=True).to(device)
-    description = describe(
-        network,
-        backbone=built.name,
-        own_backbone=False,
-        dim=encoder.features,
-        head="none",
-        settings={"recipe": "none"},
-    )
-    return Embedder(network, description)
-
-
 def advise_on(source: str, backbone: str, device: str, allow_skipped: bool) -> None:
     images = open_images(source, "train", allow_skipped=allow_skipped)
     if len(images) < 2:
@@ -106,17 +89,15 @@ def advise_on(source: str, backbone: str, device: str, allow_skipped: bool) -> N
     with Reporter().work("looking at images", 2 * len(images)) as tell:
         advice = advise(images, device, backbone, allow_skipped, advance=tell)
     print("\n".join(describe_collection(advice)))
-    table = Table("setting", "value", "why", box=None, pad_edge=False, header_style="")
-    for choice in advice.choices:
-        table.add_row(choice.name.replace("_", " "), str(choice.value), choice.reason)
-    Console(soft_wrap=True, highlight=False, markup=False).print(table)
+    rows = [(choice.name.replace("_", " "), str(choice.value), choice.reason) for choice in advice.choices]
+    print_table(("setting", "value", "why"), rows, left=3)
     print(f"Training with these would take about {duration(advice.seconds)} here.")
     print(command(source, backbone, allow_skipped))
 
 
 def describe_collection(advice: Advice) -> list[str]:
     """The facts about a collection, one per line."""
-    kinds = [copy.kind for group in advice.duplicates.groups for copy in group.copies[1:]]
+    kinds = advice.duplicates.kinds
     lines = [f"{advice.images} photos, {measure_sizes(advice.duplicates.images)}"]
     if advice.skipped:
         first = advice.skipped[0]

@@ -10,21 +10,17 @@ def list_collections() -> None:
     """Show the folders whose decoded images are kept. Where they are, and their size."""
     import time
 
-    from rich.console import Console
-    from rich.table import Table
-
+    from selftaught.console import print_table
     from selftaught.data import CACHE_LIMIT, CACHE_PLACE, cache_limit, cache_root, cached_collections
     from selftaught.errors import printable
 
     root, found = cache_root(), cached_collections()
     if found:
-        table = Table("images", box=None, pad_edge=False)
-        for column in ("size", "last used"):
-            table.add_column(column, justify="right")
+        rows = []
         for held in found:
             used = time.strftime("%Y-%m-%d %H:%M", time.localtime(held.used))
-            table.add_row(printable(held.name), f"{held.bytes / 1e9:.2f} GB", used)
-        Console(soft_wrap=True, markup=False).print(table)
+            rows.append((printable(held.name), f"{held.bytes / 1e9:.2f} GB", used))
+        print_table(("images", "size", "last used"), rows)
     total = sum(held.bytes for held in found)
     limit = f"of at most {cache_limit(root) / 1e9:.0f} GB" if root.is_dir() else "so far"
     others = f"{CACHE_PLACE} sets another place, {CACHE_LIMIT} another limit"

@@ -13,15 +13,11 @@ app = typer.Typer(help="The data sets of the paper: what to get, what is there."
 @app.command("list")
 def list_benchmarks() -> None:
     """Show the data sets by name, and what to get for each."""
-    from rich.console import Console
-    from rich.table import Table
-
+    from selftaught.console import print_table
     from selftaught.data import BENCHMARKS
 
-    table = Table("name", "data set", "what to get", box=None, pad_edge=False)
-    for benchmark in BENCHMARKS.values():
-        table.add_row(benchmark.name, benchmark.title, benchmark.origin)
-    Console(soft_wrap=True, markup=False).print(table)
+    rows = [(benchmark.name, benchmark.title, benchmark.origin) for benchmark in BENCHMARKS.values()]
+    print_table(("name", "data set", "what to get"), rows, left=3)
     print("Give one as NAME:ROOT or NAME:ROOT:SPLIT, with split train, test, all, train-a or train-b, train-a10 …")
 
 
@@ -39,9 +35,7 @@ def check(
 
     Example: selftaught data check cub /data/CUB_200_2011
     """
-    from rich.console import Console
-    from rich.table import Table
-
+    from selftaught.console import print_table
     from selftaught.data import BENCHMARKS, benchmark_of, check_benchmark
     from selftaught.errors import SelftaughtError, UsageError, printable
 
@@ -55,14 +49,12 @@ def check(
         raise UsageError(f"{benchmark.title} has labels of its own: --level and --labels are for other images")
     place, checks = check_benchmark(name, root)
     print(f"{benchmark.title} in {printable(place)}")
-    table = Table("split", box=None, pad_edge=False)
-    for column in ("images", "expected", "classes", "expected", "missing files"):
-        table.add_column(column, justify="right")
+    rows = []
     for row in checks:
         images, classes = (row.expected.images, row.expected.classes) if row.expected else (None, None)
         counts = (row.found.images, images, row.found.classes, classes, len(row.missing))
-        table.add_row(row.split, *("" if count is None else f"{count:,}" for count in counts))
-    Console(soft_wrap=True).print(table)
+        rows.append([row.split, *("" if count is None else f"{count:,}" for count in counts)])
+    print_table(("split", "images", "expected", "classes", "expected", "missing files"), rows)
     wrong: list[str] = []
     missing = checks[-1].missing  # the split "all"
     if missing:

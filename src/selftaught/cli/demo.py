@@ -4,9 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from selftaught.cli.evaluate import scores_table
+from selftaught.cli.evaluate import print_scores
 from selftaught.console import Reporter, duration
 from selftaught.data import find_images, make_products
 from selftaught.errors import SelftaughtError, printable
@@ -49,7 +47,7 @@ def demo(out: Path, seed: int) -> None:
             for name, model in (("before training", before), ("after training", after))
         }
         page = write_run_report(out / "run", out=out / "report.html", before=before, reporter=reporter)
-    Console(soft_wrap=True).print(scores_table(scores))
+    print_scores(scores)
     start, end = (row["recall@1"] for row in scores.values())
     print(
         f"Of {len(products)} photos of {len(set(products.labels()))} products that were not in training, "

@@ -13,10 +13,9 @@ from torch import Tensor
 from selftaught.cli.model_use import load_model, load_whitened, report_skipped
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
-from selftaught.data import ImageFolder, Skipped, open_images, skipped_table, stamp
+from selftaught.data import Failures, ImageFolder, Skipped, open_images, skipped_table, stamp
 from selftaught.devices import check_device, choose_device
 from selftaught.embedder import Embedder
-from selftaught.encoding import Failures
 from selftaught.errors import SelftaughtError, UsageError, counted, printable
 from selftaught.files import lock_output, plain_path, write_atomically
 from selftaught.launched import launched

@@ -5,12 +5,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from selftaught.cli.model_use import embed_folder, load_whitened, whiten
 from selftaught.cli.options import ModelUse
-from selftaught.console import Reporter
+from selftaught.console import Reporter, print_table
 from selftaught.data import ImageFolder, open_images
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, counted, printable
@@ -64,7 +61,7 @@ def evaluate(
         sys.stdout.write(text)
         return
     named = {name if len(rows) > 1 else "": each.row() for name, each in rows.items()}
-    Console(soft_wrap=True).print(scores_table(named))
+    print_scores(named)
     note = f"{scores.queries} queries among {len(images)} images of {row['classes']} classes"
     if scores.excluded:
         note += f"; {counted(scores.excluded, 'image')} excluded from the score: no other is of its class"
@@ -101,12 +98,9 @@ def _plain(embedder: Embedder) -> Embedder | None:
     return plain.seeing(size, embedder.mirror, embedder.scales)
 
 
-def scores_table(rows: dict[str, dict[str, float]]) -> Table:
-    """Scores in percent, one line per model."""
-    named, columns = any(rows), list(next(iter(rows.values())))
-    table = Table(*([""] if named else []), box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(TITLES.get(column, column.replace("recall", "Recall")), justify="right")
-    for name, row in rows.items():
-        table.add_row(*([name] if named else []), *(f"{row[column]:.1%}" for column in columns))
-    return table
+def print_scores(rows: dict[str, dict[str, float]]) -> None:
+    """Print scores in percent, one line per model; a single one needs no name."""
+    named, first = any(rows), next(iter(rows.values()))
+    titles = [TITLES.get(score, score.replace("recall", "Recall")) for score in first]
+    lines = [[name] * named + [f"{value:.1%}" for value in row.values()] for name, row in rows.items()]
+    print_table([""] * named + titles, lines, left=named)

@@ -7,9 +7,8 @@ from torch import Tensor
 
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
-from selftaught.data import ImageFolder, Skipped, check_skipped
+from selftaught.data import Failures, ImageFolder, Skipped, check_skipped
 from selftaught.embedder import Embedder
-from selftaught.encoding import Failures
 from selftaught.errors import UsageError, counted, printable
 from selftaught.model_files import DESCRIPTION
 from selftaught.networks import WHITENED_ON

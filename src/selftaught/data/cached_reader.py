@@ -16,7 +16,7 @@ from selftaught.data.device_crops import Packed, Resample, resample, resize_crop
 from selftaught.data.device_images import DeviceImages, move_to_device
 from selftaught.data.folder import ImageFolder
 from selftaught.data.loader import Loader, prefetch
-from selftaught.data.requests import Batch, ImageReader, View, ViewRequest
+from selftaught.data.requests import Batch, Failures, ImageReader, View, ViewRequest
 from selftaught.data.views import Views
 
 
@@ -144,7 +144,7 @@ class CachedReader(ImageReader):
             new = split(collated)
             images: list[DecodedImage] = []
             positions: list[int] = []
-            failures: list[tuple[int, str]] = []
+            failures: Failures = []
             for position, (request, slot) in enumerate(zip(batch, slots, strict=True)):
                 stored = self.cache.load(slot) if slot >= 0 else None
                 # One that was found, but has been damaged since, is decoded here.
@@ -219,6 +219,6 @@ class _Piece(NamedTuple):
     originals: np.ndarray
     """The images' sizes before they were made smaller, n×2."""
     positions: list[int]
-    failures: list[tuple[int, str]]
+    failures: Failures
     event: torch.cuda.Event | None = None
     """Reached when the pixels have arrived on the device."""

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from selftaught.data.requests import Batch
+from selftaught.data.requests import Batch, Failures
 
 CPU_PIXELS = 8 * 288**2
 """Pixels of the images that a CPU embeds at once. The feature maps of more leave its caches: they take more memory and,
@@ -25,7 +26,7 @@ class Embedded(NamedTuple):
     """Per head (files × views)×d on the device; empty if no file of the batch can be read."""
     files: int
     """The number of files in the batch, with those that cannot be read."""
-    failures: list[tuple[int, str]]
+    failures: Failures
     """(position in the batch, reason) for those."""
 
 
@@ -68,9 +69,17 @@ def in_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
     return iter(lambda: list(islice(rest, size)), [])
 
 
-def stack_embeddings(
-    batches: Iterable[Embedded], count: int, advance: Advance
-) -> tuple[dict[str, Tensor], list[tuple[int, str]]]:
+def pick_evenly(total: int, most: int) -> list[int]:
+    """Up to ``most`` evenly spaced positions of ``total``, the first and the last among them.
+
+    Example:
+        >>> pick_evenly(10, 4), pick_evenly(3, 4)
+        ([0, 3, 6, 9], [0, 1, 2])
+    """
+    return [round(step) for step in np.linspace(0, total - 1, min(most, total))]
+
+
+def stack_embeddings(batches: Iterable[Embedded], count: int, advance: Advance) -> tuple[dict[str, Tensor], Failures]:
     """All batches in one: per head (files × views)×d in float32 on the device, and (request, reason) for the others.
 
     Args:
@@ -78,7 +87,7 @@ def stack_embeddings(
         advance: called after each batch with the number of files it had; may raise to stop.
     """
     heads: dict[str, Tensor] = {}
-    failures: list[tuple[int, str]] = []
+    failures: Failures = []
     done = filled = 0
     for batch in batches:
         rows = 0

@@ -8,15 +8,12 @@ import torch
 from torch import Tensor
 
 from selftaught.data.augment import augment
-from selftaught.data.embed_files import Advance, in_batches
-from selftaught.data.folder import ImageFolder, Skipped
+from selftaught.data.folder import ImageFolder
 from selftaught.data.images import open_image
 from selftaught.data.loader import Loader
 from selftaught.data.requests import Batch, ImageReader, ViewRequest
 from selftaught.data.views import Views
 from selftaught.errors import ImageError
-
-CHECKED_AT_ONCE = 32
 
 
 class FileReader(ImageReader):
@@ -37,31 +34,6 @@ class FileReader(ImageReader):
 
     def close(self) -> None:
         self._loader.close()
-
-
-def find_unreadable(images: ImageFolder, workers: int = 0, advance: Advance = lambda _: None) -> list[Skipped]:
-    """Read every image once; returns those that cannot be read, with the reasons."""
-    loader = Loader(_find_faults, workers)
-    files, skipped = iter(images.files), list[Skipped]()
-    try:
-        for reasons in loader.read(in_batches(map(images.path, range(len(images))), CHECKED_AT_ONCE)):
-            named = zip(reasons, files, strict=False)
-            skipped += [Skipped(file, reason) for reason, file in named if reason is not None]
-            advance(len(reasons))
-    finally:
-        loader.close()
-    return skipped
-
-
-def _find_faults(paths: list[str]) -> list[str | None]:
-    """For each file the reason why it cannot be read, or None."""
-    faults: list[str | None] = [None] * len(paths)
-    for position, path in enumerate(paths):
-        try:
-            open_image(path)
-        except ImageError as error:
-            faults[position] = str(error)
-    return faults
 
 
 def _make_views(views: Views, requests: list[ViewRequest]) -> Batch:

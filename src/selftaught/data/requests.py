@@ -9,6 +9,8 @@ from torch import Tensor
 from selftaught.data.folder import ImageFolder
 
 View = Literal["center", "squash", "random"]
+Failures = list[tuple[int, str]]
+"""(position, reason) for files that cannot be read."""
 
 
 class ViewRequest(NamedTuple):
@@ -26,7 +28,7 @@ class Batch(NamedTuple):
     """uint8, n×views×3×H×W."""
     positions: list[int]
     """The request that each row of ``images`` answers."""
-    failures: list[tuple[int, str]]
+    failures: Failures
     """(request, reason) for the others."""
 
 

@@ -55,7 +55,7 @@ def expand(pattern: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def find_in_shards(pattern: str, level: Level | None = None) -> ImageFolder:
+def find_in_shards(pattern: str, level: Level | None) -> ImageFolder:
     """The images in the shards that a pattern names, in the order of the shards and within them.
 
     ``level``: which folders inside the shards name classes, as in ``find_images``; files KEY.cls are then ignored.

@@ -1,6 +1,6 @@
 """Plain tar archives: where each file's bytes lie, found by reading the headers alone.
 
-The standard library's reader builds an object for each header, which takes ten times as long: too long for a million.
+The standard library's reader takes three times as long, and where an archive is damaged it ends without an error.
 """
 
 import os

@@ -1,21 +1,19 @@
 """Copies of one picture in a collection: equal files, equal pixels, and pictures that are nearly equal to a model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
 import torch
 from torch import Tensor
 
-from selftaught.data import (
+from selftaught.data import Advance, ImageFolder, Skipped, open_image, pick_evenly
+from selftaught.duplicates.pictures import (
     ALTERATIONS,
-    ImageFolder,
     Picture,
-    Skipped,
     examine,
     find_same_bytes,
     find_same_files,
     hash_picture,
-    open_image,
 )
 from selftaught.embedder import Embedder
 from selftaught.errors import ImageError, counted
@@ -82,7 +80,7 @@ class Duplicates:
         if not kinds:
             return f"No duplicates among {counted(len(self.images), 'photo')}."
         counts = [f"{kinds.count(kind)} {name}" for kind, name in KINDS.items() if kind in kinds]
-        copies = "1 is a copy" if self.extra == 1 else f"{self.extra} are copies"
+        copies = counted(self.extra, "is a copy", "are copies")
         groups = counted(len(self.groups), "group")
         return f"Among {counted(len(self.images), 'photo')}, {copies}, in {groups}: {', '.join(counts)}."
 
@@ -117,7 +115,7 @@ def find_copies(
     vectors: Tensor,
     known: Tensor,
     threshold: float | None = None,
-    advance: Callable[[int], object] = lambda _: None,
+    advance: Advance = lambda _: None,
 ) -> Duplicates:
     """Group the copies among images.
 
@@ -157,15 +155,14 @@ def distances_of_known_copies(
     images: ImageFolder,
     vectors: Tensor,
     sample: int = SAMPLE,
-    advance: Callable[[int], object] = lambda _: None,
+    advance: Advance = lambda _: None,
 ) -> Tensor:
     """Distances between photos, evenly spread over the collection, and copies of them that are made on purpose.
 
     ``advance`` is called with how many more of the ``sample`` photos have been copied.
     """
-    rows = torch.linspace(0, len(images) - 1, min(sample, len(images))).long().tolist()
     parts = [torch.empty(0)]
-    for row in rows:
+    for row in pick_evenly(len(images), sample):
         original = open_image(images.path(row))
         copies = embedder.encode([alter(original) for alter in ALTERATIONS.values()])
         parts.append(torch.linalg.vector_norm(copies - vectors[row], dim=1))
@@ -173,7 +170,7 @@ def distances_of_known_copies(
     return torch.cat(parts)
 
 
-def _alike(paths: Sequence[str], vectors: Tensor, known: Tensor, advance: Callable[[int], object]) -> Pairs:
+def _alike(paths: Sequence[str], vectors: Tensor, known: Tensor, advance: Advance) -> Pairs:
     """Mutual neighbors by fingerprint that are also as near as known copies by the model's vectors."""
     prints = torch.zeros(len(paths), 64)
     for row, path in enumerate(paths):

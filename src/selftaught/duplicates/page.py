@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from selftaught.data import ImageFolder
-from selftaught.duplicates.copies import Copy, CopyGroup, Duplicates
+from rich.filesize import decimal
+
+from selftaught.duplicates.copies import Copy, Duplicates
 from selftaught.errors import printable
 from selftaught.report import PhotoGroup, Section, histogram, photo_groups, photo_of, write_gallery
 
@@ -24,12 +25,11 @@ def write_duplicates_page(path: Path, found: Duplicates) -> None:
         ),
         *_either_side(found),
     ]
-    shown = found.groups[:SHOWN_GROUPS]
-    if shown:
-        more = len(found.groups) - len(shown)
-        note = f" The first {len(shown)} are shown; {more} more are in duplicates.csv." if more else ""
+    if found.groups:
+        more = len(found.groups) - SHOWN_GROUPS
+        note = f" The first {SHOWN_GROUPS} are shown; {more} more are in duplicates.csv." if more > 0 else ""
         text = f"The best copy first: largest, in color, sharpest. A watermark looks sharp, so look yourself.{note}"
-        groups = [_group(found.images, number, group) for number, group in enumerate(shown, 1)]
+        groups = show_groups(found, SHOWN_GROUPS, SHOWN_COPIES)
         sections.append(Section("Groups", text, html=photo_groups(groups)))
     write_gallery(path, f"Duplicates in {printable(found.images.root)}", found.summarize(), sections)
 
@@ -60,22 +60,16 @@ def _either_side(found: Duplicates) -> list[Section]:
     ]
 
 
-def _group(images: ImageFolder, number: int, group: CopyGroup) -> PhotoGroup:
+def show_groups(found: Duplicates, most: int, most_copies: int) -> list[PhotoGroup]:
+    """The first groups as a page shows them, each with its first copies."""
+
     def note(copy: Copy) -> str:
         what = {"best": "", "near": f"distance {copy.distance:.3f} · "}.get(copy.kind, f"{copy.kind} · ")
-        return f"{what}{copy.picture.width}×{copy.picture.height} · {size(copy.picture.bytes)}"
+        return f"{what}{copy.picture.width}×{copy.picture.height} · {decimal(copy.picture.bytes)}"
 
-    photos = [photo_of(images, c.index, note(c), c.kind == "best") for c in group.copies[:SHOWN_COPIES]]
-    heading = f"Group {number} · {len(group.copies)} photos · diameter {group.diameter:.3f}"
-    return PhotoGroup(heading, photos, more=len(group.copies) - len(photos))
-
-
-def size(number: int) -> str:
-    """Bytes as a person writes them.
-
-    >>> size(900), size(52_300), size(3_400_000)
-    ('900 B', '52 kB', '3.4 MB')
-    """
-    if number < 1000:
-        return f"{number} B"
-    return f"{number / 1000:.0f} kB" if number < 1_000_000 else f"{number / 1_000_000:.1f} MB"
+    groups = []
+    for number, group in enumerate(found.groups[:most], 1):
+        photos = [photo_of(found.images, c.index, note(c), c.kind == "best") for c in group.copies[:most_copies]]
+        heading = f"Group {number} · {len(group.copies)} photos · diameter {group.diameter:.3f}"
+        groups.append(PhotoGroup(heading, photos, more=len(group.copies) - len(photos)))
+    return groups

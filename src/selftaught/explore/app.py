@@ -5,7 +5,6 @@ import json
 import threading
 from collections.abc import Awaitable, Callable
 from functools import cache, lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from selftaught.explore.colors import KINDS, color_by
 from selftaught.explore.exhibit import Exhibit
 from selftaught.explore.guard import guard
 from selftaught.explore.maps import Maps
-from selftaught.files import plain_path
+from selftaught.files import plain_path, read_static
 from selftaught.index import Scale, scale_of
 from selftaught.report import EARLY, LATE
 from selftaught.retrieval import nearest
@@ -165,7 +164,7 @@ async def _say(_: Request, error: Exception) -> Response:
 
 
 def _asset(name: str, kind: str) -> Answer:
-    content = files("selftaught.explore").joinpath("static", name).read_bytes()
+    content = read_static("explore", name)
 
     async def answer(_: Request) -> Response:
         return Response(content, media_type=kind)

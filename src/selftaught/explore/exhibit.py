@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-from PIL import Image
+from PIL import ExifTags, Image
 from torch import Tensor
 
 from selftaught.data import ImageFolder, Member, open_image
@@ -21,7 +21,6 @@ PHOTO_SIDE = 1600
 """Long side of the largest picture that is sent."""
 LINK_NAME = 60
 """The most characters from a photo's name in that of a link: in Unicode, each may take 4 of 255 bytes."""
-EXIF, TAKEN = 0x8769, 36867
 SELECTION = re.compile(r"[\w][\w .-]{0,63}")
 """The name of a folder of links."""
 
@@ -70,7 +69,7 @@ class Exhibit:
         path = self.paths[number]
         try:
             with Image.open(path) as image:
-                taken = str(image.getexif().get_ifd(EXIF).get(TAKEN, ""))
+                taken = str(image.getexif().get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.DateTimeOriginal, ""))
             return datetime.strptime(taken, "%Y:%m:%d %H:%M:%S").timestamp()
         except Exception:  # broken metadata must not cause an error
             place = path.archive if isinstance(path, Member) else path

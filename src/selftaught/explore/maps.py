@@ -7,6 +7,9 @@ from torch import Tensor
 
 from selftaught.report import EARLY, LATE, Map, neighbor_map, principal_map
 
+PATIENCE = 5.0
+"""Seconds that a step of a map may take at the end."""
+
 
 class Maps:
     """A map of each version, which a thread improves step by step."""
@@ -22,11 +25,11 @@ class Maps:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self, patience: float = 5.0) -> bool:
-        """End the work; returns whether it has ended within ``patience`` seconds."""
+    def stop(self) -> bool:
+        """End the work; returns whether it has ended within a few seconds."""
         self._stopped.set()
         if self._thread.is_alive():
-            self._thread.join(patience)
+            self._thread.join(PATIENCE)
         return not self._thread.is_alive()
 
     def _work(self) -> None:

@@ -11,7 +11,7 @@ from selftaught.errors import UsageError, counted
 from selftaught.explore.exhibit import Exhibit
 
 
-def serve(exhibit: Exhibit, port: int, selections: Path, *, browser: bool = False) -> None:
+def serve(exhibit: Exhibit, port: int, selections: Path, *, browser: bool) -> None:
     """Show an exhibit at 127.0.0.1, which other machines do not reach; ``port`` 0 takes a free one."""
     import uvicorn
 

@@ -13,14 +13,13 @@ import torch
 from torch import Tensor
 
 from selftaught.console import Reporter
-from selftaught.data import ImageFolder, Skipped, check_skipped, open_images, stamp
+from selftaught.data import Failures, ImageFolder, Skipped, Stamp, check_skipped, open_images, pick_evenly, stamp
 from selftaught.devices import available_cores
-from selftaught.encoding import Failures
 from selftaught.errors import UsageError, counted, printable
 from selftaught.files import lock_folder, plain_path
 from selftaught.index.collection import Index
 from selftaught.index.scale import read_scale, write_scale
-from selftaught.index.table import ImageRow, ImageTable, as_path, is_below, spaced
+from selftaught.index.table import ImageRow, ImageTable, as_path, is_below
 from selftaught.index.thumbnails import thumbnail
 
 SAVE_INTERVAL = 5.0
@@ -124,11 +123,11 @@ class _Writer:
     def __init__(self, index: Index) -> None:
         self._table = index.table
         self._pool = ThreadPoolExecutor(min(4, available_cores()))
-        self._rows: list[tuple[str, str, tuple[int, int], Future[bytes]]] = []
+        self._rows: list[tuple[str, str, Stamp, Future[bytes]]] = []
         self._vectors: list[Tensor] = []
         self._saved = time.monotonic()
 
-    def add(self, images: Sequence[tuple[str, str, tuple[int, int], str]], vectors: Tensor) -> None:
+    def add(self, images: Sequence[tuple[str, str, Stamp, str]], vectors: Tensor) -> None:
         """Add a batch: (stored path, folder, identity, path to read) and the vector of each image."""
         for path, root, state, place in images:
             self._rows.append((path, root, state, self._pool.submit(thumbnail, place)))
@@ -160,7 +159,7 @@ def _finish(table: ImageTable, change: Change, reporter: Reporter) -> Change:
 
 def measure_recall(table: ImageTable) -> float:
     """The fraction of the true 10 nearest that the approximate search finds, over evenly spaced images."""
-    _, vectors = table.take_vectors(spaced(len(table), RECALL_SAMPLE))
+    _, vectors = table.take_vectors(pick_evenly(len(table), RECALL_SAMPLE))
     exact, found = (table.nearest(vectors, RECALL_AT, exact=exact) for exact in (True, False))
     pairs = zip(exact, found, strict=True)
     hits = [len({row[0] for row in true} & {row[0] for row in near}) / len(true) for true, near in pairs]

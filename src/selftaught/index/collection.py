@@ -127,7 +127,7 @@ def make_index(folder: str | os.PathLike[str], embedder: Embedder) -> Index:
     return Index(table, embedder)
 
 
-def locate_image(path: str, root: str, moved: Path | None = None) -> Path:
+def locate_image(path: str, root: str, moved: Path | None) -> Path:
     """The place of an image: its path, or if it is gone, the same place in ``moved``, the new folder of the photos."""
     here = Path(path)
     if moved is None or here.exists():

@@ -2,11 +2,12 @@
 
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from selftaught.data import Advance
 from selftaught.errors import SelftaughtError, UsageError, one_line, printable
 from selftaught.index.table import ImageTable
 
@@ -40,7 +41,7 @@ def parse_target(text: str) -> Destination:
     return Destination(f"{SCHEMES[parts.scheme]}://{f'[{host}]' if ':' in host else host}:{port}", name)
 
 
-def push_index(table: ImageTable, target: Destination, advance: Callable[[int], None] = lambda _: None) -> int:
+def push_index(table: ImageTable, target: Destination, advance: Advance = lambda _: None) -> int:
     """Make a collection hold exactly what the index holds; returns the number of images.
 
     Each point has the image's path, its folder and the model's identity; a key is taken from QDRANT_API_KEY.
@@ -65,7 +66,7 @@ def open_client(url: str) -> Any:
     return QdrantClient(url=url, api_key=os.environ.get(KEY), timeout=60, check_compatibility=False)
 
 
-def _push(client: Any, table: ImageTable, collection: str, advance: Callable[[int], None]) -> int:
+def _push(client: Any, table: ImageTable, collection: str, advance: Advance) -> int:
     from qdrant_client import models
 
     about = table.about

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from selftaught.data import pick_evenly
 from selftaught.files import read_json, write_json
-from selftaught.index.table import ImageTable, spaced
+from selftaught.index.table import ImageTable
 from selftaught.retrieval import nearest
 
 FILE = "neighbors.json"
@@ -39,7 +40,7 @@ def scale_of(vectors: Tensor) -> Scale:
     """The scale of a collection, from its vectors (n×d)."""
     if len(vectors) < 2:
         return Scale([])
-    some = torch.tensor(spaced(len(vectors), SAMPLE))
+    some = torch.tensor(pick_evenly(len(vectors), SAMPLE))
     distances, _ = nearest(vectors[some], vectors, min(NEIGHBORS, len(vectors) - 1), exclude=some)
     return Scale(sorted(distances.flatten().tolist()))
 
@@ -48,7 +49,7 @@ def scale_of_table(table: ImageTable) -> Scale:
     """The scale that was written with a table, or else a new one."""
     if (written := read_scale(table)) is not None:
         return written
-    paths, vectors = table.take_vectors(spaced(len(table), SAMPLE)) if len(table) else ([], torch.empty(0, 1))
+    paths, vectors = table.take_vectors(pick_evenly(len(table), SAMPLE)) if len(table) else ([], torch.empty(0, 1))
     found = table.nearest(vectors, NEIGHBORS + 1)
     near = [[d for path, _, d in row if path != own][:NEIGHBORS] for own, row in zip(paths, found, strict=True)]
     return Scale(sorted(distance for row in near for distance in row))

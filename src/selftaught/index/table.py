@@ -209,11 +209,6 @@ def is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
-def spaced(total: int, sample: int) -> list[int]:
-    """Up to ``sample`` evenly spaced positions of ``total``."""
-    return sorted({round(step) for step in np.linspace(0, total - 1, min(sample, total))}) if total else []
-
-
 def _check_files(folder: Path) -> None:
     """Raise an error if a pipe or a device is among the files of a table: the database might never end reading it."""
     for place, _, names in os.walk(folder / f"{NAME}.lance"):

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-import torch
-
+from selftaught.data import pick_evenly
 from selftaught.errors import counted, printable
 from selftaught.named_groups.sorted_photos import SortedPhotos
 from selftaught.report import PhotoGroup, Section, photo_groups, photo_of, write_gallery
@@ -36,7 +35,7 @@ def write_groups_page(path: Path, found: SortedPhotos) -> None:
     sections = [Section("Groups", how, html=photo_groups(shown))]
     rest = (found.groups < 0).nonzero()[:, 0]
     if len(rest):
-        some = rest[torch.linspace(0, len(rest) - 1, min(SHOWN_PHOTOS, len(rest))).long()].tolist()
+        some = rest[pick_evenly(len(rest), SHOWN_PHOTOS)].tolist()
         group = PhotoGroup(counted(len(rest), "photo"), [photo_of(images, row) for row in some])
         text = "They look like too few others, or are too far from every group. Some of them:"
         sections.append(Section("In no group", text, html=photo_groups([group])))

@@ -1,40 +1,21 @@
 """Results as pictures: contact sheets, training curves and the HTML page."""
 
-from selftaught.report.comparison import COMPARISON_STYLE as COMPARISON_STYLE
-from selftaught.report.comparison import comparison as comparison
-from selftaught.report.curves import FAINT as FAINT
-from selftaught.report.curves import INK as INK
-from selftaught.report.curves import LINE_COLORS as LINE_COLORS
-from selftaught.report.curves import draw_charts as draw_charts
-from selftaught.report.curves import draw_lines as draw_lines
-from selftaught.report.curves import new_figure as new_figure
-from selftaught.report.curves import plot_curves as plot_curves
-from selftaught.report.curves import style_axes as style_axes
-from selftaught.report.gallery import GALLERY_STYLE as GALLERY_STYLE
-from selftaught.report.gallery import Photo as Photo
-from selftaught.report.gallery import PhotoGroup as PhotoGroup
-from selftaught.report.gallery import histogram as histogram
-from selftaught.report.gallery import photo_groups as photo_groups
-from selftaught.report.gallery import photo_of as photo_of
-from selftaught.report.gallery import write_gallery as write_gallery
-from selftaught.report.image_map import draw_image_map as draw_image_map
-from selftaught.report.noise import chance as chance
-from selftaught.report.page import Section as Section
-from selftaught.report.page import picture as picture
-from selftaught.report.page import write_page as write_page
-from selftaught.report.plane import EARLY as EARLY
-from selftaught.report.plane import LATE as LATE
-from selftaught.report.plane import Map as Map
-from selftaught.report.plane import neighbor_map as neighbor_map
-from selftaught.report.plane import principal_map as principal_map
-from selftaught.report.search_sheet import rate as rate
-from selftaught.report.search_sheet import search_sheet as search_sheet
-from selftaught.report.sheet import FRAME_COLORS as FRAME_COLORS
-from selftaught.report.sheet import Frame as Frame
-from selftaught.report.sheet import Tile as Tile
-from selftaught.report.sheet import above as above
-from selftaught.report.sheet import beside as beside
-from selftaught.report.sheet import contact_sheet as contact_sheet
-from selftaught.report.sheet import fit_image as fit_image
-from selftaught.report.text import font as font
-from selftaught.report.text import text_line as text_line
+from selftaught.report.comparison import comparison
+from selftaught.report.curves import (
+    FAINT,
+    INK,
+    LINE_COLORS,
+    draw_charts,
+    draw_lines,
+    new_figure,
+    plot_curves,
+    style_axes,
+)
+from selftaught.report.gallery import Photo, PhotoGroup, histogram, photo_groups, photo_of, write_gallery
+from selftaught.report.image_map import draw_image_map
+from selftaught.report.noise import chance
+from selftaught.report.page import Section, picture, write_page
+from selftaught.report.plane import EARLY, LATE, Map, neighbor_map, principal_map
+from selftaught.report.search_sheet import rate, search_sheet
+from selftaught.report.sheet import FRAME_COLORS, Frame, Tile, above, beside, contact_sheet, fit_image
+from selftaught.report.text import font, text_line

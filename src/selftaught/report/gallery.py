@@ -1,6 +1,5 @@
 """Groups of photos as one HTML page: thumbnails inside, a histogram of distances, fields to name groups in."""
 
-import base64
 import io
 import json
 from collections.abc import Sequence
@@ -13,64 +12,13 @@ from PIL import Image
 
 from selftaught.data import ImageFolder, open_image
 from selftaught.errors import ImageError, printable
-from selftaught.report.page import Section, write_page
+from selftaught.files import read_static
+from selftaught.report.page import Section, image_tag, write_page
 from selftaught.report.sheet import fit_image
 
 THUMBNAIL = 200
 """The height of a thumbnail in pixels; its width is at most 1.5 times that."""
 BARS = 60
-
-GALLERY_STYLE = """
-.photos { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1rem 0; padding: 0; list-style: none; }
-.photos li { width: min-content; min-width: 7rem; font-size: .8125rem; line-height: 1.35; color: var(--soft); }
-.photos img { height: 8.5rem; width: auto; max-width: none; border-radius: .375rem; border: 1px solid var(--line); }
-.photos b { color: var(--ink); }
-.photos .name { display: block; margin-top: .25rem; width: 0; min-width: 100%; overflow-wrap: anywhere; }
-.best img { outline: 3px solid #2da44e; outline-offset: -1px; }
-.pairs { display: grid; grid-template-columns: repeat(auto-fill, minmax(19rem, 1fr)); gap: 0 2rem; }
-.pairs .photos { flex-wrap: nowrap; }
-.pairs .photos img { height: 6.5rem; max-width: 9.5rem; object-fit: cover; }
-.pairs .photos li { max-width: 9.5rem; }
-h3 { margin: 1.5rem 0 0; font-size: 1.0625rem; }
-.histogram { display: block; width: 100%; max-width: 60rem; font: 12px system-ui, sans-serif; }
-.histogram text { fill: var(--soft); }
-.histogram .all { fill: var(--soft); opacity: .55; }
-.histogram .made { fill: #2f81f7; opacity: .65; }
-.histogram .limit { stroke: #cf222e; stroke-width: 2; }
-.histogram .base { stroke: var(--line); }
-input, button { font: inherit; color: inherit; background: var(--paper); border: 1px solid var(--line);
-  border-radius: .375rem; padding: .375rem .75rem; }
-button { cursor: pointer; background: var(--band); }
-.bar { position: sticky; top: 0; z-index: 1; display: flex; gap: 1rem; align-items: center; flex-wrap: wrap;
-  padding: .75rem 0; background: var(--paper); border-bottom: 1px solid var(--line); }
-.bar + section { margin-top: 0; border-top: 0; }
-@media (max-width: 40rem) { .photos img { height: 5.5rem; } .photos li { min-width: 5rem; } }
-"""
-
-NAMING = """
-const table = JSON.parse(document.getElementById("table").textContent);
-const fields = [...document.querySelectorAll("input[data-row]")];
-const told = document.getElementById("told");
-const column = table[0].indexOf("name");
-let saved = true;
-function count() {
-  told.textContent = `${fields.filter(field => field.value.trim()).length} of ${fields.length} groups have a name`;
-}
-for (const field of fields) field.addEventListener("input", () => { saved = false; count(); });
-document.getElementById("save").addEventListener("click", () => {
-  for (const field of fields) table[field.dataset.row][column] = field.value.trim();
-  const cell = text => /[",\\r\\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-  const csv = table.map(row => row.map(cell).join(",")).join("\\n") + "\\n";
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([csv], { type: "text/csv" }));
-  link.download = "groups.csv";
-  link.click();
-  URL.revokeObjectURL(link.href);
-  saved = true;
-});
-addEventListener("beforeunload", event => { if (!saved) event.preventDefault(); });
-count();
-""".strip()
 
 
 @dataclass(frozen=True)
@@ -109,13 +57,14 @@ def write_gallery(
 
     A button then saves the table with these names as groups.csv. Photos that cannot be read are gray.
     """
-    top = ""
+    top = script = ""
     if names is not None:
         content = json.dumps(names).replace("<", "\\u003c")
         button = '<button id="save">Save the names as groups.csv</button>'
         top = f'<script type="application/json" id="table">{content}</script>\n'
         top += f'<div class="bar">{button}<span id="told" role="status"></span></div>'
-    write_page(path, title, lead, sections, style=GALLERY_STYLE, top=top, script=NAMING if names is not None else "")
+        script = read_static("report", "names.js")
+    write_page(path, title, lead, sections, top=top, script=script)
 
 
 def histogram(distances: Sequence[float], made: Sequence[float], threshold: float | None) -> str:
@@ -183,7 +132,7 @@ def _photo(photo: Photo) -> str:
 
 
 def breakable(name: str) -> str:
-    """A path as HTML in which a line may end after each folder, and not within a number that follows."""
+    """A path as HTML that may be broken into lines after each folder, and nowhere else."""
     return escape(name).replace("/", "/<wbr>")
 
 
@@ -196,6 +145,4 @@ def thumbnail_html(path: str | Path, name: str, height: int = THUMBNAIL) -> str:
         picture = fit_image(Path(path), height)
     content = io.BytesIO()
     picture.save(content, "JPEG", quality=80)
-    data, (width, height) = base64.b64encode(content.getvalue()).decode(), picture.size
-    size = f'width="{width}" height="{height}"'
-    return f'<img src="data:image/jpeg;base64,{data}" alt="{escape(name)}" {size} loading="lazy">'
+    return image_tag("jpeg", content.getvalue(), picture.size, name)

@@ -13,33 +13,7 @@ from typing import Any
 from PIL import Image
 
 from selftaught.data import to_rgb
-from selftaught.files import write_atomically
-
-STYLE = """
-:root { color-scheme: light dark; --paper: #fff; --ink: #1f2328; --soft: #59636e; --line: #d1d9e0; --band: #f6f8fa; }
-@media (prefers-color-scheme: dark) {
-  :root { --paper: #0f1318; --ink: #e6edf3; --soft: #9aa4af; --line: #30363d; --band: #171c23; }
-}
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink); overflow-wrap: break-word;
-  font: 1.0625rem/1.6 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", sans-serif; }
-main { max-width: 72rem; margin: 0 auto; padding: 3.5rem 1.5rem 5rem; }
-h1 { margin: 0 0 .75rem; font-size: 2.25rem; line-height: 1.2; letter-spacing: -.02em; text-wrap: balance; }
-h2 { margin: 0 0 .5rem; font-size: 1.375rem; line-height: 1.3; letter-spacing: -.01em; text-wrap: balance; }
-p { margin: 0 0 1rem; max-width: 42rem; white-space: pre-line; text-wrap: pretty; }
-.lead p { font-size: 1.25rem; line-height: 1.5; color: var(--soft); }
-section { margin-top: 2.75rem; padding-top: 2rem; border-top: 1px solid var(--line); }
-figure { width: fit-content; max-width: 100%; margin: 1.25rem 0; padding: .75rem;
-  background: #fff; border: 1px solid var(--line); border-radius: .5rem; }
-img { display: block; max-width: 100%; height: auto; }
-.table { overflow-x: auto; margin: 1.25rem 0; }
-table { border-collapse: collapse; font-size: .9375rem; line-height: 1.4; font-variant-numeric: tabular-nums; }
-th, td { padding: .5rem 1rem; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
-th { background: var(--band); font-weight: 600; }
-.option { white-space: nowrap; }
-.number { text-align: right; white-space: nowrap; }
-@media print { main { max-width: none; padding: 0; } section { break-inside: avoid; } }
-""".strip()
+from selftaught.files import read_static, write_atomically
 
 NUMBER = re.compile(r"[-+−]?\d[\d.,]*\s*(%|[a-zA-Zµ×]{1,3})?(\s*±\s*[\d.,]+\s*%?)?|[–—-]?")
 """Matches a cell that is aligned right: a number, optionally with a unit or an error, or a dash for none."""
@@ -59,13 +33,13 @@ class Section:
 
 
 def write_page(
-    path: Path, title: str, lead: str, sections: Sequence[Section], *, style: str = "", top: str = "", script: str = ""
+    path: Path, title: str, lead: str, sections: Sequence[Section], *, top: str = "", script: str = ""
 ) -> None:
     """Write a self-contained page: images are data, only ``script`` may run, and nothing is fetched.
 
     ``top``: HTML before the first section.
     """
-    allowed = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    style, allowed = read_static("report", "page.css"), "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     if script:
         digest = base64.b64encode(hashlib.sha256(f"\n{script}\n".encode()).digest()).decode()
         allowed += f"; script-src 'sha256-{digest}'"
@@ -74,7 +48,7 @@ def write_page(
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         # Browsers then refuse to fetch anything, whatever the text contains.
         f'<meta http-equiv="Content-Security-Policy" content="{allowed}">',
-        f"<title>{escape(title)}</title>\n<style>\n{STYLE}{style}\n</style>\n</head>\n<body>\n<main>",
+        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>",
         f'<header class="lead">\n<h1>{escape(title)}</h1>\n{_paragraphs(lead)}\n</header>',
         *([top] if top else []),
         *map(_section, sections),
@@ -108,9 +82,14 @@ def picture(image: Image.Image, description: str) -> str:
     for kind, content in contents.items():
         drawn.save(content, kind, **options[kind])
     kind = min(contents, key=lambda kind: contents[kind].tell())
-    data = base64.b64encode(contents[kind].getvalue()).decode()
-    size = f'width="{drawn.width}" height="{drawn.height}"'
-    return f'<figure><img src="data:image/{kind};base64,{data}" alt="{escape(description)}" {size}></figure>'
+    return f"<figure>{image_tag(kind, contents[kind].getvalue(), drawn.size, description)}</figure>"
+
+
+def image_tag(kind: str, content: bytes, size: tuple[int, int], description: str) -> str:
+    """An image as HTML, its data inside."""
+    data = base64.b64encode(content).decode()
+    size_of_box = f'width="{size[0]}" height="{size[1]}"'
+    return f'<img src="data:image/{kind};base64,{data}" alt="{escape(description)}" {size_of_box} loading="lazy">'
 
 
 def _table(table: Sequence[Sequence[str]]) -> str:

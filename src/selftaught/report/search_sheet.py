@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 from PIL import Image, ImageDraw
 
@@ -17,9 +16,7 @@ Neighbor = tuple[Path, float, float | None]
 """An image that was found, its distance, and the fraction of neighbors in the collection that are further apart."""
 
 
-def search_sheet(
-    found: Sequence[tuple[Path, Sequence[Neighbor]]], thumbnails: Mapping[Path, bytes] = MappingProxyType({})
-) -> Image.Image:
+def search_sheet(found: Sequence[tuple[Path, Sequence[Neighbor]]], thumbnails: Mapping[Path, bytes]) -> Image.Image:
     """One block for each (query, neighbors), one above another.
 
     ``thumbnails``: small JPEGs, shown instead of files that are gone.

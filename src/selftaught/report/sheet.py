@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 
 from selftaught.data import open_image, to_rgb
 from selftaught.errors import ImageError
-from selftaught.report.curves import FAINT, INK
+from selftaught.report.curves import FAINT
 from selftaught.report.text import font, shorten, text_line
 
 Frame = Literal["plain", "query", "right", "wrong"]
@@ -69,11 +69,11 @@ def contact_sheet(
     sheet = Image.new("RGB", (width, max(bottom, 2 * gap)), "white")
     for index, (row, top) in enumerate(zip(rows, tops, strict=True)):
         if index in headings:
-            title = text_line(headings[index], heading, width - 2 * gap, INK)
+            title = text_line(headings[index], heading, width - 2 * gap)
             sheet.paste(title, (gap, top - gap // 2 - title.height))
         for left, item in zip(lefts, row, strict=False):
             sheet.paste(_framed(item, tile), (gap + left, top))
-            under = text_line(item.caption, caption, tile, INK, centered=True)
+            under = text_line(item.caption, caption, tile, centered=True)
             sheet.paste(under, (gap + left, top + tile + tile // 32))
     return sheet
 

@@ -8,6 +8,8 @@ import matplotlib
 from matplotlib.ft2font import FT2Font
 from PIL import Image, ImageDraw, ImageFont
 
+from selftaught.report.curves import INK
+
 MISSING = "□"
 """Stands for a character the font has no glyph for."""
 
@@ -15,7 +17,7 @@ LONGEST = 400
 """The most characters of a text that are used: more never fit."""
 
 
-def text_line(text: str, face: ImageFont.FreeTypeFont, width: int, ink: str, *, centered: bool = False) -> Image.Image:
+def text_line(text: str, face: ImageFont.FreeTypeFont, width: int, *, centered: bool = False) -> Image.Image:
     """One line of text on white, shortened to ``width`` pixels.
 
     It is a separate picture, so that stacked accents cannot reach beyond the line.
@@ -23,7 +25,7 @@ def text_line(text: str, face: ImageFont.FreeTypeFont, width: int, ink: str, *, 
     strip = Image.new("RGB", (width, sum(face.getmetrics())), "white")
     short = shorten(text, face, width)
     left = (width - face.getlength(short)) / 2 if centered else 0
-    ImageDraw.Draw(strip).text((left, 0), short, ink, face)
+    ImageDraw.Draw(strip).text((left, 0), short, INK, face)
     return strip
 
 

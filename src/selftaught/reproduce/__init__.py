@@ -1,4 +1,4 @@
 """The paper's tables and figures, from recipes to files."""
 
-from selftaught.reproduce.figures.draw import draw_figures as draw_figures
-from selftaught.reproduce.reproduction import reproduce_table as reproduce_table
+from selftaught.reproduce.figures.draw import draw_figures
+from selftaught.reproduce.reproduction import reproduce_table

@@ -8,7 +8,7 @@ import torch
 
 from selftaught.console import duration
 from selftaught.devices import choose_device
-from selftaught.errors import printable
+from selftaught.errors import counted, printable
 from selftaught.networks import OFFLINE_BACKBONE, Encoder, build_backbone, hub_reachable, offline_weights
 from selftaught.reproduce.folders import run_seconds
 from selftaught.reproduce.jobs import Job, incomplete_data
@@ -75,7 +75,7 @@ def print_plan(table: Table, jobs: Sequence[Job], estimator: Estimator, data: Pa
         f"{states['finished']} finished",
         f"{states['cannot be run']} cannot be run",
     ]
-    print(f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}: {', '.join(words)}")
+    print(f"{counted(len(jobs), 'job')}: {', '.join(words)}")
     for number, need in enumerate(needs, start=1):
         print(f"  [{number}] {need}")
     for sentence in incomplete_data(jobs, data):

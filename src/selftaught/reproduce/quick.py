@@ -1,12 +1,12 @@
 """A whole table in minutes, on drawn product photos and a small network. It shows that all parts work together."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from selftaught.data import first_classes, make_products
+from selftaught.data import Advance, first_classes, make_products
 from selftaught.learners import METHODS, has_setting
 from selftaught.reproduce.table import Row, Table, Uses
 
@@ -56,7 +56,7 @@ class Quick:
         }
         return {name: value for name, value in common.items() if has_setting(row["method"], name)} | own
 
-    def draw(self, folder: Path, advance: Callable[[int], None]) -> None:
+    def draw(self, folder: Path, advance: Advance) -> None:
         """Draw the photos, unless they exist: ``make_products`` leaves a complete folder or none."""
         if not folder.exists():
             make_products(folder, products=self.products, photos=self.photos, class_folders=True, advance=advance)

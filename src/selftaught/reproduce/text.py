@@ -47,7 +47,7 @@ def grid(table: Table, cells: Cells, dataset: str) -> tuple[list[str], list[list
 
 
 def markdown(table: Table, cells: Cells, facts: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]]) -> str:
-    """The whole page."""
+    """The results of a table as a page in Markdown."""
     parts = [f"# {table.title}", LEGEND + (COMPARED if table.compared else "")]
     parts += [table.note] if table.note else []
     parts += facts["incomplete_data"]

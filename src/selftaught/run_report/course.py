@@ -49,7 +49,7 @@ class Course:
         return len(self.labeled) if self.labeled is not None else 0
 
 
-def read_course(run: Path, listed: RunImages | None = None) -> Course:
+def read_course(run: Path, listed: RunImages | None) -> Course:
     """Read a run; files that are missing or damaged count as empty. ``listed``: its images, if they are known."""
     record = read_record(run)
     start = _rows(run / START)

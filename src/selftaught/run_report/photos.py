@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from selftaught.console import Reporter
-from selftaught.data import ImageFolder, open_images
+from selftaught.data import ImageFolder, open_images, pick_evenly
 from selftaught.embedder import Embedder
 from selftaught.errors import UsageError, printable
 from selftaught.model_files import DESCRIPTION
@@ -23,7 +22,7 @@ BEFORE, AFTER = "without training", "after training"
 
 
 @dataclass(frozen=True)
-class Looks:
+class Sample:
     """Photos and their vectors, n×d, by the name of the model; ``served``: the name of the run's own model.
 
     ``total``: the number of photos of which these are some or all, without those that turned out unreadable.
@@ -40,9 +39,9 @@ class Looks:
         return len(self.images)
 
 
-def look_at_photos(
+def embed_sample(
     course: Course, images: str | None, device: str, before: Embedder | None, reporter: Reporter
-) -> Looks:
+) -> Sample:
     """Embed some photos with the models of a run, with progress.
 
     Args:
@@ -54,21 +53,21 @@ def look_at_photos(
     served = BEFORE if course.serves_floor else AFTER
     embedder = models[served]
     picked = pick(len(found), MOST_ON_GPU if embedder.device.type == "cuda" else MOST_ON_CPU)
-    sample = found.only([found.files[i] for i in picked])
+    chosen = found.only([found.files[i] for i in picked])
     vectors: dict[str, Tensor] = {}
     total = len(found)
-    with reporter.work("looking at photos for the page", len(sample) * len(models)) as tell:
+    with reporter.work("looking at photos for the page", len(chosen) * len(models)) as tell:
         for name, model in models.items():
-            vectors[name], failures = model.encoding.encode_files(sample.paths(), tell)
+            vectors[name], failures = model.encoding.encode_files(chosen.paths(), tell)
             if failures:
                 gone = {i for i, _ in failures}
-                kept = [i for i in range(len(sample)) if i not in gone]
-                vectors = {name: rows[kept] if len(rows) == len(sample) else rows for name, rows in vectors.items()}
+                kept = [i for i in range(len(chosen)) if i not in gone]
+                vectors = {name: rows[kept] if len(rows) == len(chosen) else rows for name, rows in vectors.items()}
                 total -= len(gone)
-                sample = sample.only([sample.files[i] for i in kept])
-    if len(sample) < 2:
-        raise UsageError(f"the page needs two photos or more, and there are {len(sample)} in {printable(found.root)}")
-    return Looks(sample, total, sample.labels() if labeled else None, vectors, served, embedder)
+                chosen = chosen.only([chosen.files[i] for i in kept])
+    if len(chosen) < 2:
+        raise UsageError(f"the page needs two photos or more, and there are {len(chosen)} in {printable(found.root)}")
+    return Sample(chosen, total, chosen.labels() if labeled else None, vectors, served, embedder)
 
 
 def pick(count: int, most: int) -> list[int]:
@@ -81,8 +80,7 @@ def pick(count: int, most: int) -> list[int]:
     if count <= most:
         return list(range(count))
     length = most // STRETCHES
-    starts = torch.linspace(0, count - length, STRETCHES).round().long().tolist()
-    return [start + step for start in starts for step in range(length)]
+    return [start + step for start in pick_evenly(count - length + 1, STRETCHES) for step in range(length)]
 
 
 def _choose(course: Course, images: str | None) -> tuple[ImageFolder, bool]:

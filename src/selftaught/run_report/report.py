@@ -9,18 +9,15 @@ import torch
 from PIL import Image, ImageOps
 
 from selftaught.console import Reporter
-from selftaught.data import find_same_bytes, open_image
-from selftaught.duplicates import distances_of_known_copies, find_copies
+from selftaught.data import open_image
+from selftaught.duplicates import distances_of_known_copies, find_copies, find_same_bytes, show_groups
 from selftaught.embedder import Embedder
-from selftaught.errors import ImageError, printable
+from selftaught.errors import ImageError, counted, printable
 from selftaught.files import plain_path
 from selftaught.report import (
-    COMPARISON_STYLE,
     EARLY,
-    GALLERY_STYLE,
     LATE,
     Photo,
-    PhotoGroup,
     Section,
     comparison,
     draw_charts,
@@ -35,7 +32,7 @@ from selftaught.report import (
 from selftaught.retrieval import nearest
 from selftaught.run_folder import REPORT
 from selftaught.run_report.course import Course, describe_course, explain_scores, judge, read_course, scores_of
-from selftaught.run_report.photos import AFTER, BEFORE, STRETCHES, Looks, look_at_photos
+from selftaught.run_report.photos import AFTER, BEFORE, STRETCHES, Sample, embed_sample
 from selftaught.training import RunImages
 
 QUERIES, FOUND = 8, 6
@@ -47,31 +44,6 @@ FRAME = "#8c959f66"
 SHOWN_GROUPS, SHOWN_COPIES = 8, 6
 KNOWN_COPIES = 12
 """The number of photos that are copied to learn how near copies are: fewer than in selftaught dedup, to be quick."""
-
-STYLE = """
-.facts { display: grid; grid-template-columns: max-content 1fr; gap: .375rem 1.5rem; margin: 1.25rem 0; }
-.facts dt { color: var(--soft); }
-.facts dd { margin: 0; overflow-wrap: anywhere; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); gap: 1rem;
-  margin: 1.25rem 0; }
-.charts figure { margin: 0; width: 100%; }
-.map { overflow: auto; max-height: 90vh; margin: 1.25rem 0; border: 1px solid var(--line); border-radius: .5rem; }
-.map figure { margin: 0; border: 0; max-width: none; background: none; }
-.map img { max-width: none; }
-.map:focus-visible { outline: 3px solid #2f81f7; }
-.commands { margin: 1.25rem 0; }
-.commands dt { margin-top: 1rem; }
-.commands dd { margin: .25rem 0 0; }
-pre { margin: 0; padding: .75rem 1rem; overflow-x: auto; background: var(--band); border: 1px solid var(--line);
-  border-radius: .375rem; font: .875rem/1.5 ui-monospace, SFMono-Regular, Menlo, monospace; }
-@media (prefers-color-scheme: dark) {
-  .charts figure { background: #141414; }
-  .charts img { filter: invert(.92) hue-rotate(180deg); }
-}
-@media (max-width: 40rem) { .facts { grid-template-columns: 1fr; gap: 0; } .facts dd { margin-bottom: .75rem; }
-  main { padding: 2rem 1rem 3rem; } h1 { font-size: 1.75rem; } .lead p { font-size: 1.0625rem; }
-  th, td { padding: .5rem .625rem; } }
-"""
 
 
 def write_run_report(
@@ -94,20 +66,20 @@ def write_run_report(
     """
     reporter = reporter or Reporter()
     course = read_course(run, listed)
-    looks = look_at_photos(course, images, device, before, reporter)
+    sample = embed_sample(course, images, device, before, reporter)
     sections = [
-        Section("What was trained on what", "", html=_list_pairs("facts", describe_course(course, looks.embedder))),
+        Section("What was trained on what", "", html=_list_pairs("facts", describe_course(course, sample.embedder))),
         Section("With and without training", explain_scores(course), table=scores_of(course)),
         _charts(course),
-        _neighbors(looks),
-        _map(looks, reporter),
-        _copies(course, looks, reporter),
+        _neighbors(sample),
+        _map(sample, reporter),
+        _copies(course, sample, reporter),
         Section("What to type next", "", html=_commands(course, images)),
     ]
     shown = [section for section in sections if section.text or section.table or section.html]
     title = f"What {printable(plain_path(run).name)} has learned"
     target = out or run / REPORT
-    write_page(target, title, judge(course), shown, style=GALLERY_STYLE + COMPARISON_STYLE + STYLE)
+    write_page(target, title, judge(course), shown)
     return target
 
 
@@ -124,24 +96,24 @@ def _charts(course: Course) -> Section:
     return Section("How training went", text, html=f'<div class="charts">{drawn}</div>' if charts else "")
 
 
-def _neighbors(looks: Looks) -> Section:
+def _neighbors(sample: Sample) -> Section:
     """Random photos and their neighbors, without training and after it."""
     generator = torch.Generator().manual_seed(0)
-    queries = torch.randperm(len(looks), generator=generator)[:QUERIES]
+    queries = torch.randperm(len(sample), generator=generator)[:QUERIES]
     found = {}
-    for name, z in looks.vectors.items():
-        _, indices = nearest(z[queries], z, min(FOUND, len(looks) - 1), exclude=queries)
+    for name, z in sample.vectors.items():
+        _, indices = nearest(z[queries], z, min(FOUND, len(sample) - 1), exclude=queries)
         found[name] = indices.tolist()
     blocks = []
     for place, query in enumerate(queries.tolist()):
         known = set(found[BEFORE][place]) if BEFORE in found else None
         rows = {
-            name.capitalize(): [_mark(looks, i, query, known if name == AFTER else None) for i in rows[place]]
+            name.capitalize(): [_mark(sample, i, query, known if name == AFTER else None) for i in rows[place]]
             for name, rows in found.items()
         }
-        blocks.append(comparison(photo_of(looks.images, query), rows))
-    text = f"{len(queries)} photos taken at random, not chosen, and the nearest to each among {_which(looks)}. "
-    if looks.labels is not None:
+        blocks.append(comparison(photo_of(sample.images, query), rows))
+    text = f"{len(queries)} photos taken at random, not chosen, and the nearest to each among {_which(sample)}. "
+    if sample.labels is not None:
         text += "✓ is a photo of the same class, ✗ one of another."
     elif BEFORE in found:
         text += "“New” was not among the nearest without training. Which row would you rather have?"
@@ -149,18 +121,18 @@ def _neighbors(looks: Looks) -> Section:
     return Section(heading, text, html="\n".join(blocks))
 
 
-def _mark(looks: Looks, index: int, query: int, known: set[int] | None) -> Photo:
+def _mark(sample: Sample, index: int, query: int, known: set[int] | None) -> Photo:
     """A neighbor of a query, marked as right or wrong by its label, or else as new if it was not known before."""
     mark = ""
-    if looks.labels is not None:
-        mark = "right" if looks.labels[index] == looks.labels[query] else "wrong"
+    if sample.labels is not None:
+        mark = "right" if sample.labels[index] == sample.labels[query] else "wrong"
     elif known is not None and index not in known:
         mark = "new"
-    return photo_of(looks.images, index, mark)
+    return photo_of(sample.images, index, mark)
 
 
-def _map(looks: Looks, reporter: Reporter) -> Section:
-    vectors = looks.vectors[looks.served]
+def _map(sample: Sample, reporter: Reporter) -> Section:
+    vectors = sample.vectors[sample.served]
     points, how = principal_map(vectors), "by t-SNE: near on the map is near for the model, far says little"
     try:
         with reporter.work("drawing the map", EARLY + LATE) as tell:
@@ -174,42 +146,36 @@ def _map(looks: Looks, reporter: Reporter) -> Section:
             points = neighbor_map(vectors, points, show)
     except ImportError:
         how = "by the two directions in which they differ most; pip install 'selftaught[explore]' draws a better map"
-    cells = max(8, round(1.4 * len(looks) ** 0.5))
+    cells = max(8, round(1.4 * len(sample) ** 0.5))
     cell = max(CELL, min(LARGEST_CELL, MAP_WIDTH // cells))
-    thumbnails = [_square(path, cell) for path in looks.images.paths()]
-    frames = [FRAME] * len(looks)
+    thumbnails = [_square(path, cell) for path in sample.images.paths()]
+    frames = [FRAME] * len(sample)
     drawing, drawn = draw_image_map(thumbnails, torch.from_numpy(points), frames, cells=cells, cell=cell)
-    rest = len(looks) - drawn
-    hidden = f" {rest:,} {'does' if rest == 1 else 'do'} not fit between the others." if rest else ""
-    text = f"{_which(looks).capitalize()}, placed {how}.{hidden} The map can be scrolled."
+    rest = len(sample) - drawn
+    hidden = f" {counted(rest, 'does', 'do')} not fit between the others." if rest else ""
+    text = f"{_which(sample).capitalize()}, placed {how}.{hidden} The map can be scrolled."
     inside = picture(drawing, "A map of the photos")
     return Section("A map", text, html=f'<div class="map" tabindex="0" role="region" aria-label="Map">{inside}</div>')
 
 
-def _copies(course: Course, looks: Looks, reporter: Reporter) -> Section:
+def _copies(course: Course, sample: Sample, reporter: Reporter) -> Section:
     """Equal files among all training photos, and near-duplicates among the photos of the page."""
     told = []
     if course.training is not None:
         same = find_same_bytes(course.training.paths())
         equal = sum(i != j for i, j in enumerate(same))
-        have = "has" if equal == 1 else "have"
-        files = f"{equal:,} {have} the same bytes as another" if equal else "no file is there twice"
+        files = f"{counted(equal, 'has', 'have')} the same bytes as another" if equal else "no file is there twice"
         told.append(f"Among the {len(same):,} photos trained on, {files}.")
-    vectors = looks.vectors[looks.served]
-    known = distances_of_known_copies(looks.embedder, looks.images, vectors, KNOWN_COPIES)
-    with reporter.work("looking for copies", len(looks)) as tell:
-        found = find_copies(looks.images, vectors, known, advance=tell)
-    are = "is a copy" if found.extra == 1 else "are copies"
-    some = f"{found.extra:,} {are} of another, the same or nearly" if found.extra else "none is a copy of another"
-    where = f"{_which(looks)} in {printable(looks.images.root)}"
+    vectors = sample.vectors[sample.served]
+    known = distances_of_known_copies(sample.embedder, sample.images, vectors, KNOWN_COPIES)
+    with reporter.work("looking for copies", len(sample)) as tell:
+        found = find_copies(sample.images, vectors, known, advance=tell)
+    are = counted(found.extra, "is a copy", "are copies")
+    some = f"{are} of another, the same or nearly" if found.extra else "none is a copy of another"
+    where = f"{_which(sample)} in {printable(sample.images.root)}"
     told.append(f"Among {where}, {some}. selftaught dedup looks at all, and shows where it draws the line.")
-    groups = []
-    for number, group in enumerate(found.groups[:SHOWN_GROUPS], 1):
-        copies = group.copies[:SHOWN_COPIES]
-        marked = [(copy.index, copy.kind, copy.kind == "best") for copy in copies]
-        photos = [photo_of(looks.images, index, "" if best else kind, best) for index, kind, best in marked]
-        groups.append(PhotoGroup(f"Group {number}", photos, more=len(group.copies) - len(copies)))
-    return Section("Duplicates", " ".join(told), html=photo_groups(groups))
+    groups = photo_groups(show_groups(found, SHOWN_GROUPS, SHOWN_COPIES))
+    return Section("Duplicates", " ".join(told), html=groups)
 
 
 def _commands(course: Course, images: str | None) -> str:
@@ -238,10 +204,10 @@ def _list_pairs(kind: str, pairs: Iterable[tuple[str, str]], form: str = "{}") -
     return f'<dl class="{kind}">{"".join(rows)}</dl>'
 
 
-def _which(looks: Looks) -> str:
-    if len(looks) == looks.total:
-        return f"all {len(looks):,} photos"
-    return f"{len(looks):,} of {looks.total:,} photos (from {STRETCHES} places in the list of their names)"
+def _which(sample: Sample) -> str:
+    if len(sample) == sample.total:
+        return f"all {len(sample):,} photos"
+    return f"{len(sample):,} of {sample.total:,} photos (from {STRETCHES} places in the list of their names)"
 
 
 def _square(path: str, side: int) -> Image.Image:

@@ -46,7 +46,7 @@ def download(repository: str) -> Path:
     return Path(found)
 
 
-def upload(write: Callable[[Path], object], repository: str, private: bool = True) -> str:
+def upload(write: Callable[[Path], object], repository: str, private: bool) -> str:
     """Write a model's folder and put it on the hub; returns its address."""
     if REPOSITORY.fullmatch(repository) is None:
         raise UsageError(f"{printable(repository)} is no name on the hub: give user/name")

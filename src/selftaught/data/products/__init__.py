@@ -1,13 +1,13 @@
 """A small data set drawn on the spot: made-up products, each in several photos. For the demo and for tests."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from numpy.random import default_rng
 from PIL import Image
 
+from selftaught.data.embed_files import Advance
 from selftaught.data.products.photo import take_photo
 from selftaught.data.products.product import random_product
 
@@ -20,7 +20,7 @@ def make_products(
     size: int = 96,
     seed: int = 0,
     class_folders: bool = False,
-    advance: Callable[[int], None] = lambda _: None,
+    advance: Advance = lambda _: None,
 ) -> tuple[Path, Path]:
     """Draw the data set into a new folder; the same seed gives the same files.
 

@@ -7,7 +7,7 @@ from PIL import Image, ImageFont, ImageOps
 from torch import Tensor
 
 from selftaught.errors import counted
-from selftaught.report import INK, Frame, Tile, above, contact_sheet, font, text_line
+from selftaught.report import Frame, Tile, above, contact_sheet, font, text_line
 from selftaught.reproduce.figures.drawing import Drawing
 from selftaught.reproduce.figures.labeled_images import LabeledImages, evenly
 from selftaught.reproduce.figures.observe import EpochResult
@@ -86,4 +86,4 @@ def draw_cases(labeled: LabeledImages, seen: Sequence[EpochResult]) -> Drawing:
 def _line(text: str, face: ImageFont.FreeTypeFont) -> Image.Image:
     """A line of text with margins, aligned with the sheets."""
     gap = TILE // 10
-    return ImageOps.expand(text_line(text, face, SHOWN * (TILE + gap) - gap, INK), gap, "white")
+    return ImageOps.expand(text_line(text, face, SHOWN * (TILE + gap) - gap), gap, "white")

@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 
 import torch
 
 from selftaught.console import Reporter
-from selftaught.data import FileReader, ImageFolder, check_skipped, find_unreadable
+from selftaught.data import FileReader, ImageFolder, Skipped, ViewRequest, check_skipped, in_batches
 from selftaught.devices import available_cores
 from selftaught.encoding import FEW_IMAGES, views_in_training
 from selftaught.errors import SelftaughtError, UsageError, counted, printable
@@ -22,6 +23,7 @@ from selftaught.reproduce.figures.similarities import draw_auroc, draw_scatter
 from selftaught.reproduce.figures.tsne import draw_tsne
 from selftaught.training import Snapshot, kept, load_snapshot
 
+CHECKED_AT_ONCE = 32
 HOW = "selftaught train … --snapshots 10 keeps them"
 
 
@@ -74,7 +76,6 @@ def draw_figures(
     if not epochs:
         raise SelftaughtError(f"{printable(run)} has kept no networks to draw figures from: {HOW}")
     LabeledImages(images).check()
-    labeled = _readable(images, allow_skipped, reporter)
     last = load_snapshot(run, epochs[-1], device)
     wanted, left_out = _possible(epochs, last)
     try:
@@ -84,18 +85,17 @@ def draw_figures(
             f"{printable(out)} cannot be the folder of figures ({error.strerror}): give another --out"
         ) from None
     shown_epochs, teacher = milestones(epochs), last.teacher is not None
-    steps = {e: cost(len(labeled), last.settings, vectors=e in shown_epochs, teacher=teacher) for e in epochs}
-    reader = FileReader(views_in_training(last.preprocessing, last.settings), _workers(len(labeled)))
-    with (
-        closing(reader),
-        reporter.work("embedding images with the networks of each epoch", sum(steps.values())) as tell,
-    ):
-        observer = Observer(labeled, reader, device, seed, tell)
-        seen = [
-            observer.observe(load_snapshot(run, epoch, device), epoch, vectors=epoch in shown_epochs)
-            for epoch in epochs
-            if steps[epoch]
-        ]
+    workers = 0 if len(images) < FEW_IMAGES else min(available_cores(), 16)
+    with closing(FileReader(views_in_training(last.preprocessing, last.settings), workers)) as reader:
+        labeled = _readable(images, reader, allow_skipped, reporter)
+        steps = {e: cost(len(labeled), last.settings, vectors=e in shown_epochs, teacher=teacher) for e in epochs}
+        with reporter.work("embedding images with the networks of each epoch", sum(steps.values())) as tell:
+            observer = Observer(labeled, reader, device, seed, tell)
+            seen = [
+                observer.observe(load_snapshot(run, epoch, device), epoch, vectors=epoch in shown_epochs)
+                for epoch in epochs
+                if steps[epoch]
+            ]
     written = []
     with reporter.work("drawing figures", len(wanted)) as tell:
         for figure in wanted:
@@ -120,9 +120,14 @@ def _possible(epochs: Sequence[int], last: Snapshot) -> tuple[list[Figure], list
     return wanted, left_out
 
 
-def _readable(images: ImageFolder, allow_skipped: bool, reporter: Reporter) -> LabeledImages:
+def _readable(images: ImageFolder, reader: FileReader, allow_skipped: bool, reporter: Reporter) -> LabeledImages:
+    skipped, files = list[Skipped](), iter(images.files)
+    requests = (ViewRequest(path, "center") for path in images.paths())
     with reporter.work("checking images", len(images)) as tell:
-        skipped = find_unreadable(images, _workers(len(images)), tell)
+        for batch in reader.read(in_batches(requests, CHECKED_AT_ONCE)):
+            names = list(islice(files, len(batch.positions) + len(batch.failures)))
+            skipped += [Skipped(names[position], reason) for position, reason in batch.failures]
+            tell(len(names))
     if skipped:
         check_skipped(images, skipped, allow=allow_skipped)
         reporter.say(
@@ -131,7 +136,3 @@ def _readable(images: ImageFolder, allow_skipped: bool, reporter: Reporter) -> L
     labeled = LabeledImages(images.without(skipped))
     labeled.check()
     return labeled
-
-
-def _workers(images: int) -> int:
-    return 0 if images < FEW_IMAGES else min(available_cores(), 16)

@@ -1,12 +1,20 @@
 """Embeddings and similarities of the images, by the networks of each kept epoch."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from selftaught.data import FileReader, View, ViewRequest, embed_batches, in_batches, stack_embeddings, view_seed
+from selftaught.data import (
+    Advance,
+    FileReader,
+    View,
+    ViewRequest,
+    embed_batches,
+    in_batches,
+    stack_embeddings,
+    view_seed,
+)
 from selftaught.errors import ImageError, SelftaughtError, printable
 from selftaught.learners import VIEWS, STMLSettings
 from selftaught.method import neighbor_batches
@@ -54,7 +62,7 @@ class Observer:
     reader: FileReader
     device: torch.device
     seed: int
-    advance: Callable[[int], None]
+    advance: Advance
 
     def observe(self, snapshot: Snapshot, epoch: int, *, vectors: bool) -> EpochResult:
         f = self._all(snapshot.student, "f", "center").cpu() if vectors else None

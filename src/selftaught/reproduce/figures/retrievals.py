@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
+from selftaught.data import pick_evenly
 from selftaught.report import Tile, beside, contact_sheet
 from selftaught.reproduce.figures.drawing import Drawing
 from selftaught.reproduce.figures.labeled_images import LabeledImages, evenly
@@ -23,9 +24,7 @@ def milestones(epochs: Sequence[int]) -> list[int]:
         >>> milestones([0, 10, 20, 30, 40, 50, 60, 70, 80, 90])
         [0, 30, 60, 90]
     """
-    if len(epochs) <= MILESTONES:
-        return list(epochs)
-    return [epochs[round(i * (len(epochs) - 1) / (MILESTONES - 1))] for i in range(MILESTONES)]
+    return [epochs[i] for i in pick_evenly(len(epochs), MILESTONES)]
 
 
 def draw_retrievals(labeled: LabeledImages, seen: Sequence[EpochResult]) -> Drawing:

@@ -7,7 +7,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from torch.nn import functional as F
 
-from selftaught.report import INK, LINE_COLORS, above, beside, draw_image_map, fit_image, font, text_line
+from selftaught.report import LINE_COLORS, above, beside, draw_image_map, fit_image, font, text_line
 from selftaught.reproduce.figures.drawing import Drawing
 from selftaught.reproduce.figures.labeled_images import LabeledImages, evenly
 from selftaught.reproduce.figures.observe import EpochResult
@@ -57,7 +57,7 @@ def tsne(vectors: Tensor) -> Tensor:
 
 
 def _line(text: str, width: int) -> Image.Image:
-    line = text_line(text, font(max(12, CELL // 2), bold=True), width, INK)
+    line = text_line(text, font(max(12, CELL // 2), bold=True), width)
     return above([line, Image.new("RGB", (width, CELL // 2), "white")])
 
 
@@ -68,7 +68,7 @@ def _legend(marked: dict[str, str], width: int) -> Image.Image:
     entries = []
     for name, color in marked.items():
         entry = Image.new("RGB", (room, CELL * 3 // 2), "white")
-        text = text_line(name, face, room - CELL * 3 // 2, INK)
+        text = text_line(name, face, room - CELL * 3 // 2)
         entry.paste(Image.new("RGB", (CELL // 2, CELL // 2), color), (0, CELL))
         entry.paste(text, (CELL * 3 // 4, CELL * 5 // 4 - text.height // 2))
         entries.append(entry)

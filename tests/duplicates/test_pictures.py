@@ -7,7 +7,7 @@ import pytest
 from PIL import Image, ImageFilter
 
 from selftaught.data import find_images, open_images
-from selftaught.data.copies import ALTERATIONS, examine, find_same_bytes, find_same_files, hash_picture
+from selftaught.duplicates.pictures import ALTERATIONS, examine, find_same_bytes, find_same_files, hash_picture
 
 
 def photo(seed: int = 0, size: tuple[int, int] = (64, 48)) -> Image.Image:

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from selftaught.data.images import open_image, stamp
-from selftaught.data.tar_index import Member, read_member
+from selftaught.data import Member, open_image, read_member, stamp
 from selftaught.errors import SelftaughtError
 from selftaught.files import read_file
 
