@@ -189,7 +189,15 @@ def test_images_and_folders_are_removed_by_name_and_files_stay(index: Index, ima
 def test_odd_names_are_found_again(embedder: Embedder, tmp_path: Path) -> None:
     folder = tmp_path / "photos"
     folder.mkdir()
-    names = ["it's.jpg", "a 'b' \"c\".png", "猫 🚙.webp", "new\nline.bmp", "back\\slash.png", "semi;--.png"]
+    names = [
+        "it's.jpg",
+        "a 'b' \"c\".png",
+        "猫 🚙.webp",
+        "new\nline.bmp",
+        "back\\slash.png",
+        "\\udce9.png",
+        "semi;--.png",
+    ]
     if os.name == "posix":
         names.append(os.fsdecode(b"caf\xe9.png"))
     for number, name in enumerate(names):
@@ -203,7 +211,7 @@ def test_odd_names_are_found_again(embedder: Embedder, tmp_path: Path) -> None:
 
 
 def test_text_of_a_path_leads_back_to_it() -> None:
-    for path in ("a/b.jpg", "caf\udce9\udcff.png", "\\", "\\udc", "c:\\photos"):
+    for path in ("a/b.jpg", "caf\udce9\udcff.png", "\\", "\\udc", "c:\\photos", "\\udce9", "\\udc5cudce9\udce9"):
         assert as_path(as_text(path)) == path
 
 
