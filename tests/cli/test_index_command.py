@@ -153,6 +153,7 @@ def test_images_are_removed_without_the_model(
 
 def test_results_come_as_table_json_csv_and_sheet(call: Call, index: Path, images: Path, tmp_path: Path) -> None:
     queries = (images / "class 1" / "0.jpg", images / "class 2")
+    (queries[1] / "0.jpg").rename(queries[1] / "two\nlines.jpg")
     sheet = tmp_path / "sheet.png"
     file = tmp_path / "found.csv"
     said = f"results: {file}\ncontact sheet: {sheet}\n"
