@@ -161,7 +161,7 @@ class ImageTable:
 
 
 def is_index(folder: str | os.PathLike[str]) -> bool:
-    return Path(folder, f"{NAME}.lance", "_versions").is_dir()
+    return any(Path(folder, f"{NAME}.lance", "_versions").glob("*.manifest"))  # none where making it has failed
 
 
 def create_table(folder: Path, about: About) -> ImageTable:
