@@ -1,6 +1,7 @@
 """Copies of one picture in a collection: equal files, equal pixels, and pictures that are nearly equal to a model."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 
 import torch
@@ -18,7 +19,7 @@ from selftaught.data import (
     open_image,
 )
 from selftaught.embedder import Embedder
-from selftaught.errors import ImageError, counted
+from selftaught.errors import ImageError, SelftaughtError, counted, printable
 from selftaught.retrieval import Pairs, Proposal, connect, diameter, find_neighbors, members, propose_threshold
 
 KINDS = {"same bytes": "with the same bytes", "same pixels": "with the same pixels", "near": "nearly the same"}
@@ -164,12 +165,15 @@ def distances_of_known_copies(
     ``advance`` is called with how many more of the ``sample`` photos have been copied.
     """
     rows = torch.linspace(0, len(images) - 1, min(sample, len(images))).long().tolist()
-    parts = [torch.empty(0)]
+    parts = []
     for row in rows:
-        original = open_image(images.path(row))
-        copies = embedder.encode([alter(original) for alter in ALTERATIONS.values()])
-        parts.append(torch.linalg.vector_norm(copies - vectors[row], dim=1))
+        with suppress(ImageError):  # gone since it was embedded
+            original = open_image(images.path(row))
+            copies = embedder.encode([alter(original) for alter in ALTERATIONS.values()])
+            parts.append(torch.linalg.vector_norm(copies - vectors[row], dim=1))
         advance(1)
+    if not parts:
+        raise SelftaughtError(f"the photos in {printable(images.root)} can no longer be read: look what became of them")
     return torch.cat(parts)
 
 
