@@ -59,6 +59,7 @@ from selftaught.data.requests import Batch as Batch
 from selftaught.data.requests import ImageReader as ImageReader
 from selftaught.data.requests import View as View
 from selftaught.data.requests import ViewRequest as ViewRequest
+from selftaught.data.shards import expand as expand
 from selftaught.data.sources import absolute as absolute
 from selftaught.data.sources import open_images as open_images
 from selftaught.data.tar_index import Member as Member
