@@ -1,5 +1,6 @@
 import copy
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -141,6 +142,7 @@ def test_similarity_is_the_cosine_or_the_negative_distance(embedder: Embedder, p
     a, b = embedder.encode(sorted(photos.rglob("*.jpg"))[:5]).split([2, 3])
     torch.testing.assert_close(embedder.similarity(a, b), -torch.cdist(a, b), rtol=1e-4, atol=1e-5)
     assert embedder.similarity(a[0], b).shape == (1, 3)
+    assert torch.equal(embedder.similarity(a.numpy(), b.numpy()), embedder.similarity(a, b))
     with pytest.raises(ValueError, match=r"are n×8, but these are \[2, 16\] and \[3, 8\]"):
         embedder.similarity(a.repeat(1, 2), b)
     whitened = embedder.whiten([str(path) for path in sorted(photos.rglob("*.jpg"))])
@@ -202,16 +204,17 @@ def test_identity_changes_with_whatever_changes_vectors(run: Path, embedder: Emb
     for each in others:
         each.save(tmp_path / "copy")
         assert Embedder.load(tmp_path / "copy", "cpu").identity == each.identity, "choices are saved"
-    loaded = Embedder.load(run, "cpu", size=80, mirror=True, scales=3)
+    loaded = Embedder.load(run, "cpu", size=np.int64(80), mirror=np.bool_(True), scales=np.int64(3))  # type: ignore[arg-type]
     assert loaded.identity == embedder.seeing(80, True, 3).identity
     assert "seen at 64 and 80 and 100 pixels, mirrored" in repr(loaded)
     assert "small, recipe official: 8 dimensions compared by euclidean distance" in repr(embedder)
 
 
 def test_sizes_that_cannot_be_used_are_refused(embedder: Embedder) -> None:
-    wrong: list[dict[str, Any]] = [{"size": 0}, {"size": -3}, {"size": 10**6}, {"scales": 4}, {"scales": 0}]
+    sizes, scales = (0, -3, 10**6, 64.5, "64", [64]), (4, 0, "2", [2])
+    wrong: list[dict[str, Any]] = [*({"size": size} for size in sizes), *({"scales": scale} for scale in scales)]
     for choice in wrong:
-        with pytest.raises(UsageError):
+        with pytest.raises(UsageError, match=re.escape(f"but is {next(iter(choice.values()))!r}")):
             embedder.seeing(**choice)
     p = embedder.description["preprocessing"] | {"fixed_size": True}
     fixed = Embedder(embedder.network, embedder.description | {"preprocessing": p})
@@ -265,6 +268,12 @@ def test_what_is_no_image_and_what_is_no_run_is_named(embedder: Embedder) -> Non
         run: Any = wrong
         with pytest.raises(UsageError, match=f"there is no run {wrong!r}: give the folder of one"):
             Embedder.load(run)
+
+
+def test_what_is_no_backbone_is_refused_and_not_blamed_on_the_model(run: Path) -> None:
+    for wrong in (5, "small", nn.Linear):
+        with pytest.raises(UsageError, match=f"backbone must be the module .* but is {re.escape(str(wrong))}"):
+            Embedder.load(run, backbone=wrong)  # type: ignore[arg-type]
 
 
 def test_an_unfinished_run_pools_as_it_learns(photos: Path, tmp_path: Path) -> None:

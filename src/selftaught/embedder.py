@@ -4,9 +4,11 @@ import os
 from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import asdict, replace
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
@@ -16,7 +18,7 @@ from selftaught.console import Reporter
 from selftaught.data import Advance, Failures
 from selftaught.devices import choose_device
 from selftaught.encoding import BATCH_SIZE, SCALES, Encoding, ImageLike
-from selftaught.errors import ImageError, SelftaughtError, UsageError
+from selftaught.errors import ImageError, SelftaughtError, UsageError, printable
 from selftaught.model_files import (
     DESCRIPTION,
     build_network,
@@ -83,6 +85,8 @@ class Embedder:
         """
         if not isinstance(run, str | os.PathLike) or not os.fspath(run):
             raise UsageError(f"there is no run {run!r}: give the folder of one, or a backbone's name")
+        if not isinstance(backbone, nn.Module | None):
+            raise UsageError(f"backbone must be the module that the run was trained with, but is {printable(backbone)}")
         if backbone is None and not Path(run).exists() and is_backbone(str(run)):
             return cls.plain(str(run), device).seeing(size, mirror, scales)
         downloaded = looks_like_repository(str(run))
@@ -134,16 +138,17 @@ class Embedder:
         """
         if size is None and mirror is None and scales is None:
             return self
-        if size is not None and not 1 <= size <= LARGEST_SIZE:
-            raise UsageError(f"the size must be between 1 and {LARGEST_SIZE} pixels, but is {size}")
-        if scales is not None and scales not in SCALES:
-            raise UsageError(f"scales must be 1, 2 or 3, but is {scales}")
+        if size is not None and (not isinstance(size, Integral) or not 1 <= size <= LARGEST_SIZE):
+            raise UsageError(f"the size must be a whole number from 1 to {LARGEST_SIZE} pixels, but is {size!r}")
+        if scales is not None and scales not in list(SCALES):
+            raise UsageError(f"scales must be 1, 2 or 3, but is {scales!r}")
         try:
-            seen = replace(self.preprocessing, use_size=size or self.preprocessing.use_size)
+            seen = replace(self.preprocessing, use_size=int(size or self.preprocessing.use_size))
         except ValueError as error:
             raise UsageError(str(error)) from None
         changes: dict[str, Any] = {"preprocessing": asdict(seen)}
-        changes |= {name: value for name, value in (("mirror", mirror), ("scales", scales)) if value is not None}
+        changes |= {} if mirror is None else {"mirror": bool(mirror)}
+        changes |= {} if scales is None else {"scales": int(scales)}
         other = Embedder(self.network, self.description | changes)
         other.encoding.check()
         return other
@@ -255,7 +260,7 @@ class Embedder:
                 tell(len(vectors))
         return torch.cat(parts)
 
-    def similarity(self, a: Tensor, b: Tensor) -> Tensor:
+    def similarity(self, a: Tensor | np.ndarray, b: Tensor | np.ndarray) -> Tensor:
         """How alike vectors are, n×dim and m×dim → n×m: their cosine, or for other models the negative distance.
 
         Example:
@@ -264,9 +269,11 @@ class Embedder:
             >>> embedder.similarity(vectors, vectors).argsort(descending=True)[0, -1]
             tensor(1)
         """
-        first, second = torch.atleast_2d(a.float(), b.float())
-        if first.shape[1] != self.dim or second.shape[1] != self.dim:
-            raise ValueError(f"vectors of this model are n×{self.dim}, but these are {[*a.shape]} and {[*b.shape]}")
+        first, second = (torch.as_tensor(vectors, dtype=torch.float32) for vectors in (a, b))
+        if not all(vectors.ndim in (1, 2) and vectors.shape[-1] == self.dim for vectors in (first, second)):
+            shapes = f"{[*first.shape]} and {[*second.shape]}"
+            raise ValueError(f"vectors of this model are n×{self.dim}, but these are {shapes}")
+        first, second = torch.atleast_2d(first, second)
         if self.metric == "cosine":
             return F.normalize(first) @ F.normalize(second).T
         return -torch.cdist(first, second, compute_mode="donot_use_mm_for_euclid_dist")

@@ -70,7 +70,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name that does not exist, with the nearest ones that do."""
     names = sorted(known)
-    hint = suggest(near_names(name, names)) or f"choose from {', '.join(names)}"
+    hint = suggest(near_names(str(name), names)) or f"choose from {', '.join(names)}"
     return UsageError(f"unknown {kind} {printable(name)!r}: {hint}")
 
 

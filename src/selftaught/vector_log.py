@@ -106,10 +106,8 @@ class VectorLog:
             content = content[self._file.write(content) :]
 
     def _failed(self, error: OSError) -> SelftaughtError:
-        return SelftaughtError(
-            f"cannot write {printable(self.path)}: {error.strerror or error}; what is done is kept, "
-            "so fix that and give the same command again"
-        )
+        reason = error.strerror or error
+        return SelftaughtError(f"cannot write {printable(self.path)}: {reason}; what is done is kept, so fix that")
 
 
 def read_log(path: Path, about: dict[str, Any], *, mapped: bool = False) -> tuple[list[LoggedBatch], int] | None:

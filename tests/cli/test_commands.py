@@ -311,9 +311,10 @@ def test_an_unexpected_error_is_one_line_too(
         message = failure(call, "evaluate", run, photos)[1]
         assert "out of " in message
         assert "--batch-size" in message
-    homeless = RuntimeError("Could not determine home directory.")
-    monkeypatch.setattr(Embedder, "load", lambda *_, **__: (_ for _ in ()).throw(homeless))
-    assert "set HOME" in failure(call, "evaluate", run, photos)[1]
+    others = {"Could not determine home directory.": "set HOME", "can't start new thread": "raise ulimit -u"}
+    for text, advice in others.items():
+        monkeypatch.setattr(Embedder, "load", lambda *_, t=text, **__: (_ for _ in ()).throw(RuntimeError(t)))
+        assert advice in failure(call, "evaluate", run, photos)[1]
 
 
 def test_a_closed_output_breaks_nothing(run: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:

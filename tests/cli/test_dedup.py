@@ -11,10 +11,12 @@ from PIL import Image
 from torch import empty, long, tensor
 
 from conftest import Call, read_csv
+from selftaught import Embedder
 from selftaught.data import find_images
 from selftaught.duplicates import Duplicates, moving_script, write_duplicates_page
-from selftaught.duplicates.copies import Copy, CopyGroup
+from selftaught.duplicates.copies import Copy, CopyGroup, distances_of_known_copies, find_copies
 from selftaught.duplicates.pictures import Picture
+from selftaught.errors import SelftaughtError
 from selftaught.retrieval import Pairs, Proposal
 
 
@@ -88,6 +90,20 @@ def test_every_part_of_the_work_shows_how_far_it_is(
         told = call("dedup", run, collection, "--out", collection.parent / f"found {len(more)}", *more)[2]
         for part in ("making test copies", "embedding images", "comparing files"):
             assert f"{part}: 25/25" in told
+
+
+def test_photos_that_vanish_once_they_are_embedded_are_left_out(collection: Path, embedder: Embedder) -> None:
+    images = find_images(collection)
+    vectors = embedder.encode(images.paths())
+    whole = distances_of_known_copies(embedder, images, vectors)
+    (collection / images.files[0]).unlink()
+    (collection / images.files[9]).write_bytes(b"no image")
+    known = distances_of_known_copies(embedder, images, vectors)
+    assert len(known) == len(whole) * (len(images) - 2) // len(images)
+    assert find_copies(images, vectors, known).known is known
+    shutil.rmtree(collection)
+    with pytest.raises(SelftaughtError, match=r"the photos in .*photos can no longer be read"):
+        distances_of_known_copies(embedder, images, vectors)
 
 
 def test_links_are_no_copies(call: Call, run: Path, collection: Path) -> None:

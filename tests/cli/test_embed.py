@@ -119,6 +119,17 @@ def test_a_second_call_embeds_only_what_is_new_or_changed(
     assert not [path.name for path in images.parent.iterdir() if "lock" in path.name]
 
 
+@pytest.mark.parametrize("changed", [-1, 2**63, 2**63 + 2**62])
+def test_photos_of_any_time_are_known_again(call: Call, run: Path, images: Path, changed: int) -> None:
+    photo, out = images / "class 0" / "0.jpg", images.parent / "v.parquet"
+    (images / "class 0" / "bad.jpg").unlink()
+    os.utime(photo, ns=(changed, changed))
+    assert call("embed", run, images, "--out", out)[0] == 0
+    assert "24 of 24 images are done, 0 to do" in call("embed", run, images, "--out", out)[2]
+    os.utime(photo, ns=(0, 0))
+    assert "23 of 24 images are done, 1 to do" in call("embed", run, images, "--out", out)[2]
+
+
 @pytest.mark.skipif(os.name != "posix", reason="needs names that are no text")
 @pytest.mark.parametrize("suffix", [".npy", ".parquet"])
 def test_names_that_are_no_text_are_known_again_and_found(call: Call, run: Path, tmp_path: Path, suffix: str) -> None:

@@ -120,6 +120,15 @@ def test_an_index_killed_while_it_is_made_is_made_by_the_same_command(
     assert len(open_index(tmp_path / "made", "cpu")) == 24
 
 
+def test_an_index_whose_making_a_full_disk_has_ended_is_made_by_the_same_command(
+    call: Call, run: Path, images: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "made" / "images.lance" / "_versions").mkdir(parents=True)  # and no version in it
+    assert call("search", tmp_path / "made", images / "class 0" / "0.jpg")[0] == 2
+    assert call("index", run, images, "--out", tmp_path / "made")[0] == 0
+    assert len(open_index(tmp_path / "made", "cpu")) == 24
+
+
 def test_an_index_is_added_to_removed_from_and_synced(call: Call, index: Path, images: Path, tmp_path: Path) -> None:
     other = draw_photos(tmp_path / "other", classes=1, photos=2)
     assert call("index", "add", index, other)[1] == f"2 images written, 0 removed; 26 in {index}\n"
@@ -153,6 +162,7 @@ def test_images_are_removed_without_the_model(
 
 def test_results_come_as_table_json_csv_and_sheet(call: Call, index: Path, images: Path, tmp_path: Path) -> None:
     queries = (images / "class 1" / "0.jpg", images / "class 2")
+    (queries[1] / "0.jpg").rename(queries[1] / "two\nlines.jpg")
     sheet = tmp_path / "sheet.png"
     file = tmp_path / "found.csv"
     said = f"results: {file}\ncontact sheet: {sheet}\n"

@@ -262,6 +262,20 @@ def test_a_shard_cut_at_the_end_of_a_member_is_an_error(tmp_path: Path, left: in
     assert len(open_images(path)) == 1
 
 
+def test_an_end_before_the_end_is_an_error(tmp_path: Path) -> None:
+    """A hole of zeros where a copy was not finished, or two archives in one file: the rest would be left out."""
+    path = write(tmp_path / "x.tar", {"1.png": picture(1), "2.png": picture(2)})
+    with tarfile.open(path) as archive:
+        second = archive.getmembers()[1].offset
+    whole = path.read_bytes()
+    for content in (whole[:second] + bytes(512) + whole[second + 512 :], whole[:second] + bytes(2**23), whole + whole):
+        path.write_bytes(content)
+        with pytest.raises(SelftaughtError, match=r"x\.tar has its end at byte \d+, and more after it"):
+            open_images(path)
+    path.write_bytes(whole + bytes(2**20))
+    assert len(open_images(path)) == 2
+
+
 def test_a_link_with_a_size_has_no_content_of_its_own(tmp_path: Path) -> None:
     first = write(tmp_path / "x.tar", {"1.png": picture(1)}).read_bytes()[:1024]
     link = bytearray(header(b"2.png", b"00000001000\0", b"1"))

@@ -260,7 +260,7 @@ def test_a_selection_becomes_a_folder_of_links(app: Any, exhibit: Exhibit, folde
     assert (again.status, "already" in json.loads(again.body)["error"]) == (400, True)
     for name in ("", "..", "../x", "/tmp/x", "a/b", ".hidden", "x\0", "a\nb", "x" * 65, "dot."):
         assert make(name, [1]).status == 400
-    impossible: list[object] = [[], [12], [-1], ["x"], "no", None, [[]]]
+    impossible: list[object] = [[], [12], [-1], ["x"], "no", None, [[]], [float("inf")]]
     for photos in impossible:
         assert make("other", photos).status == 400
     assert get(app, "/api/links", method="POST", body=[b"[" * 100_000]).status == 400

@@ -51,7 +51,7 @@ def test_a_run_saved_with_the_settings_of_all_methods_still_loads() -> None:
 
 @pytest.mark.parametrize("saved", [{"dim": "wide"}, {"dim": None}, {"method": 3}, {"method": "none"}, {"lr": [1]}])
 def test_saved_values_of_the_wrong_type_are_one_sentence(saved: dict[str, object]) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match=next(iter(saved))):
         load_settings(saved)
 
 

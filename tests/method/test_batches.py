@@ -97,6 +97,9 @@ def test_sampler_searches_in_the_embeddings_of_its_last_update() -> None:
     assert len(sampler) == 3
     for batch in sampler:
         assert batch == naive.batch(naive.matrix(later), batch[::5], 5)
+    for wrong in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="infinite or undefined"):
+            sampler.update(later.clone().fill_(wrong))
 
 
 def test_class_batches_hold_whole_groups_of_different_classes() -> None:

@@ -12,8 +12,8 @@ from selftaught.retrieval import Scores, map_at_r, neighbors, r_precision, recal
 KS = (1, 2, 4, 8)
 
 
-def test_infinite_and_undefined_embeddings_are_refused() -> None:
-    for wrong in (float("nan"), float("inf")):
+def test_infinite_and_undefined_embeddings_are_refused_and_those_whose_distances_would_be() -> None:
+    for wrong in (float("nan"), float("inf"), 1e20):
         with pytest.raises(ValueError, match="infinite or undefined"):
             recall_at_k(torch.tensor([[0.0], [wrong]]), [0, 0])
 

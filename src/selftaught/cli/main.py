@@ -102,6 +102,8 @@ def _unexpected(error: Exception) -> str:
         return "out of GPU memory: try a smaller --batch-size, or --device cpu"
     if is_out_of_memory(error):
         return "out of memory: try a smaller --batch-size, --dim or --size"
+    if "start new thread" in what or "spawn worker thread" in what:
+        return "the system starts no more threads for this user: end other work on this machine, or raise ulimit -u"
     if "determine home directory" in what:
         return "there is no home folder for this user: set HOME to a folder that can be written to"
     return f"unexpected {what} (set {DEBUG}=1 to see where it comes from)"

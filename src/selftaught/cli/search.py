@@ -203,7 +203,7 @@ def _csv(found: Found) -> str:
     rows: list[tuple[object, ...]] = [("query", "rank", "path", "distance", "closer_than")]
     for query, near in found:
         for rank, one in enumerate(near, 1):
-            rows.append((printable(query), rank, printable(one.path), f"{one.distance:.6g}", one.closer_than))
+            rows.append((query, rank, one.path, f"{one.distance:.6g}", one.closer_than))
     return to_csv(rows)
 
 

@@ -29,6 +29,7 @@ from selftaught.data.images import Stamp, from_array, open_image, stamp, to_rgb
 from selftaught.data.loader import ReadersEnded
 from selftaught.data.products import draw_photos, make_products
 from selftaught.data.requests import Batch, Failures, ImageReader, View, ViewRequest
+from selftaught.data.shards import expand
 from selftaught.data.sources import absolute, open_images
 from selftaught.data.tar_index import Member, read_member
 from selftaught.data.views import Views

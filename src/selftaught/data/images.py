@@ -68,12 +68,11 @@ def stamp(path: str | os.PathLike[str]) -> Stamp:
     For a file that is gone, it is one that no file has: reading the image will report it.
     """
     try:
-        if isinstance(path, Member):
-            return path.size, os.stat(path.archive).st_mtime_ns  # noqa: PTH116
-        status = os.stat(path)  # noqa: PTH116
+        status = os.stat(path.archive if isinstance(path, Member) else path)  # noqa: PTH116
     except OSError:
         return -1, -1
-    return status.st_size, status.st_mtime_ns
+    changed = (status.st_mtime_ns + 2**63) % 2**64 - 2**63  # it is stored in 64 bits, which end in the year 2262
+    return path.size if isinstance(path, Member) else status.st_size, changed
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

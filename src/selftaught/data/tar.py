@@ -16,6 +16,8 @@ ASIDE, EMPTY = b"Kg", b"123456"
 kinds without content (links, devices, folders)."""
 LONGEST_NOTE = 2**20
 """The largest size in bytes of a name, or of a file's attributes."""
+LONGEST_END = 2**22
+"""The largest size of the empty blocks after the last file; a longer row of them is content that is missing."""
 COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 """The first bytes of gzip, bzip2, xz and zstandard files."""
 
@@ -51,6 +53,9 @@ def _scan(file: FileIO, end: int) -> dict[str, tuple[int, int]]:
         if len(header) < BLOCK:  # a complete archive ends with empty blocks
             raise _Damaged(f"is cut off at byte {end}: copy it again" if at else _why_no_header(header, at))
         if not header.strip(b"\0"):
+            rest = _read(file, at, LONGEST_END + 1)
+            if len(rest) > LONGEST_END or rest.strip(b"\0"):  # a hole in the file, or archives joined into one
+                raise _Damaged(f"has its end at byte {at}, and more after it: copy it again, or give it in parts")
             break
         if not _is_header(header):
             raise _Damaged(_why_no_header(header, at))

@@ -1,6 +1,7 @@
 """Copies of one picture in a collection: equal files, equal pixels, and pictures that are nearly equal to a model."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 
 import torch
@@ -16,7 +17,7 @@ from selftaught.duplicates.pictures import (
     hash_picture,
 )
 from selftaught.embedder import Embedder
-from selftaught.errors import ImageError, counted
+from selftaught.errors import ImageError, SelftaughtError, counted, printable
 from selftaught.retrieval import Pairs, Proposal, connect, diameter, find_neighbors, members, propose_threshold
 
 KINDS = {"same bytes": "with the same bytes", "same pixels": "with the same pixels", "near": "nearly the same"}
@@ -161,12 +162,15 @@ def distances_of_known_copies(
 
     ``advance`` is called with how many more of the ``sample`` photos have been copied.
     """
-    parts = [torch.empty(0)]
+    parts = []
     for row in pick_evenly(len(images), sample):
-        original = open_image(images.path(row))
-        copies = embedder.encode([alter(original) for alter in ALTERATIONS.values()])
-        parts.append(torch.linalg.vector_norm(copies - vectors[row], dim=1))
+        with suppress(ImageError):  # gone since it was embedded
+            original = open_image(images.path(row))
+            copies = embedder.encode([alter(original) for alter in ALTERATIONS.values()])
+            parts.append(torch.linalg.vector_norm(copies - vectors[row], dim=1))
         advance(1)
+    if not parts:
+        raise SelftaughtError(f"the photos in {printable(images.root)} can no longer be read: look what became of them")
     return torch.cat(parts)
 
 

@@ -110,7 +110,7 @@ def make_app(exhibit: Exhibit, maps: Maps, token: str, selections: Path) -> ASGI
             name, numbers = str(asked["name"]), [int(number) for number in asked["photos"]]
             if not numbers or not all(0 <= number < len(exhibit) for number in numbers):
                 raise ValueError
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise HTTPException(400, "a selection is a name and numbers of photos") from None
         place = await run_in_threadpool(exhibit.link, numbers, selections, name)
         return JSONResponse({"folder": str(plain_path(place))})

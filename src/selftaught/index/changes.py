@@ -13,7 +13,18 @@ import torch
 from torch import Tensor
 
 from selftaught.console import Reporter
-from selftaught.data import Failures, ImageFolder, Skipped, Stamp, check_skipped, open_images, pick_evenly, stamp
+from selftaught.data import (
+    Failures,
+    ImageFolder,
+    Skipped,
+    Stamp,
+    absolute,
+    check_skipped,
+    expand,
+    open_images,
+    pick_evenly,
+    stamp,
+)
 from selftaught.devices import available_cores
 from selftaught.errors import UsageError, counted, printable
 from selftaught.files import lock_folder, plain_path
@@ -61,11 +72,11 @@ def sync_images(
     total = Change()
     with lock_folder(index.folder):
         index.table.refresh()
-        for images in folders:
+        for place, images in zip(sources, folders, strict=True):
             root, here = str(plain_path(images.root)), set(_paths(images))
-            archives = {""} if images.members is None else set(images.members.archives)
+            shards = None if images.members is None else [plain_path(name) for name in expand(absolute(place))]
             below = [path for path in index.table.paths() if is_below(path, root) and path not in here]
-            gone = [path for path in below if _archive(root, path[len(root) :].lstrip(os.sep)) in archives]
+            gone = [path for path in below if _is_of(shards, path)]
             index.table.remove(gone)
             change = _add(index, images, allow_skipped, reporter)
             removed = total.removed + len(gone) + change.removed
@@ -166,10 +177,13 @@ def measure_recall(table: ImageTable) -> float:
     return sum(hits) / len(hits)
 
 
-def _archive(root: str, file: str) -> str:
-    """The tar file below a folder that an image lies in; "" if it is a file of its own, or the tar file is gone."""
-    names = (file[: found.end()] for found in re.finditer(r"\.tar(?=/)", file, re.IGNORECASE))
-    return next((name for name in names if Path(root, name).is_file()), "")
+def _is_of(shards: Sequence[Path] | None, path: str) -> bool:
+    """Whether an image lies, or has lain, in a shard of one of these names; without any, whether it lies in none."""
+    names = [path[: found.end()] for found in re.finditer(r"\.tar(?=/)", path, re.IGNORECASE)]
+    there = [name for name in names if Path(name).is_file()]
+    if shards is None:
+        return not there
+    return any(Path(name).match(str(shard)) for name in there or names for shard in shards)
 
 
 def _paths(images: ImageFolder) -> list[str]:

@@ -30,7 +30,8 @@ OF_SYSTEM = re.compile(r"([^:\s][^:]*) \(os error \d+\)")
 """The words of the operating system within a message of the database."""
 OF_SOURCE = re.compile(r",? \S*\.rs:\d+(:\d+)?\b")
 """The place in the source of the database that its messages end with."""
-NO_TEXT = re.compile(r"\\udc([89a-f][0-9a-f])")
+NO_TEXT = re.compile(r"\\udc(5c|[89a-f][0-9a-f])")
+"""A byte of a path that is no Unicode, as it is written; and a backslash before what would look like one."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ class ImageTable:
 
 
 def is_index(folder: str | os.PathLike[str]) -> bool:
-    return Path(folder, f"{NAME}.lance", "_versions").is_dir()
+    return any(Path(folder, f"{NAME}.lance", "_versions").glob("*.manifest"))  # none where making it has failed
 
 
 def create_table(folder: Path, about: About) -> ImageTable:
@@ -196,12 +197,12 @@ def as_text(path: str) -> str:
         >>> as_path(as_text("caf\\udce9.jpg")) == "caf\\udce9.jpg"
         True
     """
-    return path.encode("utf-8", "backslashreplace").decode("utf-8")
+    return NO_TEXT.sub(r"\\udc5cudc\1", path).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def as_path(text: str) -> str:
     """The path that :func:`as_text` was given."""
-    return NO_TEXT.sub(lambda found: chr(0xDC00 + int(found[1], 16)), text)
+    return NO_TEXT.sub(lambda found: "\\" if found[1] == "5c" else chr(0xDC00 + int(found[1], 16)), text)
 
 
 def is_below(path: str, folder: str) -> bool:

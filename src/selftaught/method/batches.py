@@ -121,6 +121,8 @@ class NeighborBatchSampler:
 
     def update(self, embeddings: Tensor) -> None:
         self.embeddings = torch.as_tensor(embeddings)
+        if not self.embeddings.isfinite().all():  # such a row would be everyone's neighbor
+            raise ValueError("the embeddings hold infinite or undefined values: training has failed")
 
     def __len__(self) -> int:
         return len(self.embeddings) // self.batch_size

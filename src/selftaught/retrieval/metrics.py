@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from selftaught.devices import exact_dtype
-from selftaught.retrieval.neighbors import choose_block_bytes, rank_in_blocks
+from selftaught.retrieval.neighbors import choose_block_bytes, full_precision, rank_in_blocks
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,16 @@ def score(
     ks = tuple(ks)
     embeddings = torch.as_tensor(embeddings)
     labels = torch.as_tensor(labels, device=embeddings.device)
-    if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
+    if embeddings.ndim != 2 or not embeddings.shape[1] or labels.shape != embeddings.shape[:1]:
         raise ValueError(
             f"embeddings must be n×d and labels n, but they are {tuple(embeddings.shape)} and {tuple(labels.shape)}"
         )
     if any(k < 1 for k in ks):
         raise ValueError(f"every k must be at least 1, but ks = {ks}")
     at_once = max(1, choose_block_bytes(embeddings.device) // (4 * embeddings.shape[1]))
-    if not all(bool(torch.isfinite(part).all()) for part in embeddings.split(at_once)):
-        raise ValueError("the embeddings hold infinite or undefined values")
+    # Their distances, up to twice as long as the longest of them, must be finite when squared.
+    if not all(bool((2 * full_precision(part)).square().sum(1).isfinite().all()) for part in embeddings.split(at_once)):
+        raise ValueError("the embeddings hold infinite or undefined values, or too large ones")
     _, classes, sizes = torch.unique(labels, return_inverse=True, return_counts=True)
     others = sizes[classes] - 1
     queries = others.nonzero()[:, 0]
