@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from selftaught.errors import Interrupted
 
@@ -65,11 +65,12 @@ class Reporter:
     def _live(self) -> Progress:
         bars = Progress(
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=16),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[word]}", markup=False),
+            TextColumn("{task.fields[word]}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
             console=self.console,
             transient=True,
+            expand=True,  # so that a long word is cut off, not the columns before it
         )
         bars.start()
         return bars

@@ -168,9 +168,10 @@ def check_folder(folder: str | os.PathLike[str]) -> Path:
     if not place.is_dir():
         near = [] if len(place.parts) > 1 else near_backbones(place.name)
         end = f": {suggest(near)}" if near else ""
-        raise UsageError(f"there is no run {printable(place)}, and no backbone of that name{end}")
+        raise UsageError(f"there is no run or index {printable(place)}, and no backbone of that name{end}")
     if not (place / DESCRIPTION).exists() and not (place / "settings.json").is_file():
-        raise UsageError(f"there is no model in {printable(place)}: give a run, or a backbone's name such as resnet50")
+        what = "a run, or a backbone's name such as tf_efficientnet_lite0"
+        raise UsageError(f"there is no model in {printable(place)}: give {what}")
     return place
 
 

@@ -156,6 +156,8 @@ def test_misuse_exits_with_2_and_names_the_nearest(call: Call, photos: Path, run
         (["embed", run, photos, "--out", tmp_path / "no" / "v.npy"], "no folder"),
         (["search", run, photos / "x.jpg", "--in", photos, "-k", "0"], "search --help)"),
         (["index", run, photos], "Missing option '--out' (see"),
+        (["dedup", photos], "Missing argument 'IMAGES' of selftaught dedup [OPTIONS] {RUN|NAME} {IMAGES} (see"),
+        (["search", tmp_path / "gone.index", photos / "class 0" / "0.jpg"], "there is no run or index"),
     ]
     for words, hint in cases:
         code, message = failure(call, *words)

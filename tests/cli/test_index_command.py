@@ -301,5 +301,7 @@ def test_a_mistyped_subcommand_is_told_from_a_run(call: Call, run: Path, images:
     assert (code, "'remve' is no subcommand of index: did you mean 'remove'?" in error) == (2, True)
     code, _, error = call("index", "delete", tmp_path / "index", "photo.jpg")
     assert (code, "choose from make, add, remove, sync, push" in error) == (2, True)
+    code, _, error = call("index", "resnet50", images)
+    assert (code, "to make an index, name it: selftaught index RUN IMAGES --out INDEX" in error) == (2, True)
     code, _, error = call("index", run, images)
     assert (code, "--out" in error, "subcommand" in error) == (2, True, False)

@@ -49,3 +49,11 @@ def test_a_line_may_end_after_a_folder_of_a_name(tmp_path: Path) -> None:
     Image.new("RGB", (40, 30), "red").save(tmp_path / "a.png")
     html = photo_groups([PhotoGroup("g", [Photo(tmp_path / "a.png", "birds/0014.jpg")])])
     assert "birds/<wbr>0014.jpg</span>" in html
+
+
+def test_pairs_are_side_by_side_unless_they_can_be_named() -> None:
+    two, three = [Photo("a.png", "a")] * 2, [Photo("a.png", "a")] * 3
+    html = photo_groups([PhotoGroup("1", three), PhotoGroup("2", two), PhotoGroup("3", two)])
+    assert html.index("<h3>1") < html.index('class="pairs"') < html.index("<h3>2") < html.index("<h3>3")
+    assert html.count('class="pairs"') == 1
+    assert "pairs" not in photo_groups([PhotoGroup("1", two, row=1)])

@@ -86,7 +86,7 @@ def advise_on(source: str, backbone: str, device: str, allow_skipped: bool) -> N
     images = open_images(source, "train", allow_skipped=allow_skipped)
     if len(images) < 2:
         raise SelftaughtError(f"there is only one image in {printable(source)}, from which nothing can be learned")
-    with Reporter().work("looking at images", 2 * len(images)) as tell:
+    with Reporter().work("looking at each image twice", 2 * len(images)) as tell:
         advice = advise(images, device, backbone, allow_skipped, advance=tell)
     print("\n".join(describe_collection(advice)))
     rows = [(choice.name.replace("_", " "), str(choice.value), choice.reason) for choice in advice.choices]

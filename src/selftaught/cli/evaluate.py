@@ -48,7 +48,7 @@ def evaluate(
     except ValueError as error:
         raise SelftaughtError(f"{printable(labeled)} cannot be scored: {error}") from None
     for name, untrained in (_floors(use, embedder, images) if floor else {}).items():
-        reporter.say(f"beside it, {name}: {untrained!r}")
+        reporter.say(f"to compare: {name}")
         _, vectors, _ = embed_folder(untrained, images, allow_skipped)
         rows[name] = score(vectors.to(untrained.device), numbers)
     scores = rows["model"]

@@ -22,7 +22,7 @@ class MakeByDefault(TyperGroup):
                 known = suggest(near_names(words[0], self.commands)) or f"choose from {', '.join(self.commands)}"
                 raise UsageError(
                     f"{printable(words[0])!r} is no subcommand of index: {known} "
-                    "(or make an index: selftaught index RUN IMAGES --out INDEX)"
+                    "(to make an index, name it: selftaught index RUN IMAGES --out INDEX)"
                 )
             words = [MAKE, *words]
         return super().parse_args(context, words)

@@ -47,6 +47,8 @@ def main() -> NoReturn:
         unquoted = "extra argument" in what and ".tar" in what
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "selftaught"
+        if context and what.startswith("Missing argument"):  # the one that is missing may be another one
+            what = f"{what.rstrip('.')} of {' '.join([command, *context.command.collect_usage_pieces(context)])}"
         _fail(f"{what.rstrip('.')} ({'put a pattern of shards in quotes' if unquoted else f'see {command} --help'})", 2)
     except (KeyboardInterrupt, typer.Abort):
         _fail("interrupted", 130)

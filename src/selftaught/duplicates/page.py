@@ -54,7 +54,7 @@ def _either_side(found: Duplicates) -> list[Section]:
         return PhotoGroup(f"distance {found.pairs.distance[i]:.3f}", photos)
 
     return [
-        Section(heading, "", html=photo_groups(list(map(show, pairs)), pairs=True))
+        Section(heading, "", html=photo_groups(list(map(show, pairs))))
         for heading, pairs in sides
         if len(pairs)
     ]

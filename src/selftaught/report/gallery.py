@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import groupby
 from pathlib import Path
 
 from matplotlib.ticker import MaxNLocator
@@ -107,10 +108,13 @@ def histogram(distances: Sequence[float], made: Sequence[float], threshold: floa
     )
 
 
-def photo_groups(groups: Sequence[PhotoGroup], pairs: bool = False) -> str:
-    """Groups as HTML, one below the other; ``pairs``: side by side."""
-    shown = [_group(group) for group in groups]
-    return f'<div class="pairs">{"".join(shown)}</div>' if pairs else "\n".join(shown)
+def photo_groups(groups: Sequence[PhotoGroup]) -> str:
+    """Groups as HTML, one below the other; pairs that need no name are side by side."""
+    parts = []
+    for pairs, some in groupby(groups, lambda group: len(group.photos) == 2 and group.row is None):
+        shown = "\n".join(map(_group, some))
+        parts.append(f'<div class="pairs">{shown}</div>' if pairs else shown)
+    return "\n".join(parts)
 
 
 def _group(group: PhotoGroup) -> str:

@@ -68,7 +68,7 @@ def propose_threshold(near: Neighbors, known: Tensor) -> Proposal:
     share = (known <= threshold).double().mean().item()
     near_copies = f"{share:.0%} of the copies made for this test are nearer"
     if threshold >= cap:
-        return Proposal(threshold, f"{near_copies}, and different photos are not")
+        return Proposal(threshold, f"{near_copies}, and hardly any different photos are")
     return Proposal(threshold, f"{near_copies}; with more, over {BY_CHANCE:.0%} of what is found would not be copies")
 
 

@@ -96,7 +96,7 @@ class Evaluation:
         """The signals by which a collapse is noticed without labels."""
         generator = torch.Generator().manual_seed(self.settings.seed)
         probes = torch.randperm(len(images), generator=generator)[: probes_of(len(images))]
-        views = self._embed(images, probes.tolist(), "random", "looking at two views of each image")["f"]
+        views = self._embed(images, probes.tolist(), "random", "looking at two views")["f"]
         own = probes.to(self.fabric.device)
         agreement = view_agreement(views[:, 0], views[:, 1], heads["f"], own)
         return {"effective_rank": effective_rank(heads["f"]), "view_agreement": agreement}

@@ -271,8 +271,8 @@ class Loop:
         pairs = zip(names, (recent.values or ())[-len(names) :], strict=False)
         losses = " ".join(f"{name} {value:.4f}" for name, value in pairs)
         return (
-            f"epoch {state.epoch + 1}/{epochs} step {state.step}/{len(state.plan)}, "
-            f"{duration(seconds)} left, {images:.0f} images/s, {losses}"  # a narrow terminal cuts off the end
+            f"epoch {state.epoch + 1}/{epochs}, {duration(seconds)} left, "
+            f"{images:.0f} images/s, {losses}"  # a narrow terminal cuts off the end
         )
 
     def _stopped(self, state: TrainState, how: str) -> Interrupted:
