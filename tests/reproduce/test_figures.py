@@ -20,7 +20,7 @@ from selftaught.reproduce.figures import draw, observe
 from selftaught.reproduce.figures.cases import HIGH, LOW, draw_cases, find_cases
 from selftaught.reproduce.figures.draw import FIGURES, draw_figures
 from selftaught.reproduce.figures.drawing import Drawing
-from selftaught.reproduce.figures.labeled_images import LabeledImages, evenly
+from selftaught.reproduce.figures.labeled_images import LabeledImages, pick_middles
 from selftaught.reproduce.figures.observe import BATCHES, BatchSimilarities, EpochResult, fitting_batch
 from selftaught.reproduce.figures.relations import Relations, auroc, aurocs, between_images, pairs, relate
 from selftaught.reproduce.figures.retrievals import milestones
@@ -154,9 +154,9 @@ def test_older_files_of_a_figure_are_replaced_and_nothing_else_is_left(tmp_path:
 
 
 def test_what_is_shown_is_evenly_spaced_and_never_more_than_there_is() -> None:
-    assert evenly(3, 12) == [2, 6, 10]
-    assert evenly(5, 3) == [0, 1, 2]
-    assert evenly(5, 0) == []
+    assert pick_middles(3, 12) == [2, 6, 10]
+    assert pick_middles(5, 3) == [0, 1, 2]
+    assert pick_middles(5, 0) == []
     assert milestones([0, 1]) == [0, 1]
     assert milestones(list(range(0, 91, 5))) == [0, 30, 60, 90]
 

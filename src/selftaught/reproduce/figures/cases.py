@@ -9,7 +9,7 @@ from torch import Tensor
 from selftaught.errors import counted
 from selftaught.report import Frame, Tile, above, contact_sheet, font, text_line
 from selftaught.reproduce.figures.drawing import Drawing
-from selftaught.reproduce.figures.labeled_images import LabeledImages, evenly
+from selftaught.reproduce.figures.labeled_images import LabeledImages, pick_middles
 from selftaught.reproduce.figures.observe import EpochResult
 from selftaught.reproduce.figures.relations import NAMES, Relations, pairs
 
@@ -60,8 +60,8 @@ def draw_cases(labeled: LabeledImages, seen: Sequence[EpochResult]) -> Drawing:
     for case, members in find_cases(relations).items():
         same = labeled.classes[relations.ids[first[members]]] == labeled.classes[relations.ids[second[members]]]
         alike, others = members[same], members[~same]
-        alike = alike[evenly(max(SHOWN // 2, SHOWN - len(others)), len(alike))]
-        others = others[evenly(SHOWN - len(alike), len(others))]
+        alike = alike[pick_middles(max(SHOWN // 2, SHOWN - len(others)), len(alike))]
+        others = others[pick_middles(SHOWN - len(alike), len(others))]
         upper, lower = [], []
         for row, column in zip(*(side[torch.cat([alike, others])].tolist() for side in (first, second)), strict=True):
             one, other = int(relations.ids[row]), int(relations.ids[column])

@@ -13,11 +13,11 @@ from selftaught.data import ImageFolder
 from selftaught.errors import SelftaughtError, printable
 
 
-def evenly(count: int, of: int) -> list[int]:
-    """``count`` of the numbers below ``of``, evenly spaced; all of them if there are no more.
+def pick_middles(count: int, of: int) -> list[int]:
+    """The middles of ``count`` equal parts of the numbers below ``of``; all numbers if there are no more.
 
     Example:
-        >>> evenly(3, 12)
+        >>> pick_middles(3, 12)
         [2, 6, 10]
     """
     count = min(count, of)
@@ -57,13 +57,13 @@ class LabeledImages:
     def queries(self, count: int) -> list[int]:
         """Evenly spaced images, each of a class with another image."""
         able = self.with_company(range(len(self)))
-        return [able[i] for i in evenly(count, len(able))]
+        return [able[i] for i in pick_middles(count, len(able))]
 
     def sample(self, limit: int, fewest_classes: int) -> list[int]:
         """At most about ``limit`` images: whole classes, evenly spaced, or the first images of large ones."""
         names = sorted(self._sizes)
         fitting = limit * len(names) // len(self)
-        chosen = evenly(max(1, fewest_classes, fitting), len(names))
+        chosen = pick_middles(max(1, fewest_classes, fitting), len(names))
         room = {names[i]: max(1, limit // len(chosen)) for i in chosen}
         picked = []
         for index, label in enumerate(self.labels):

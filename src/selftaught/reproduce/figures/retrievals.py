@@ -7,7 +7,7 @@ import torch
 from selftaught.data import pick_evenly
 from selftaught.report import Tile, beside, contact_sheet
 from selftaught.reproduce.figures.drawing import Drawing
-from selftaught.reproduce.figures.labeled_images import LabeledImages, evenly
+from selftaught.reproduce.figures.labeled_images import LabeledImages, pick_middles
 from selftaught.reproduce.figures.observe import EpochResult
 from selftaught.retrieval import nearest
 
@@ -61,7 +61,7 @@ def draw_most_similar(labeled: LabeledImages, seen: Sequence[EpochResult]) -> Dr
         headings[len(tiles)] = f"{result.title}: most similar in its batch (and how many more of its class that has)"
         relations = result.similarities.relations
         able = labeled.with_company(result.similarities.queries) or result.similarities.queries
-        for query in (able[i] for i in evenly(6, len(able))):
+        for query in (able[i] for i in pick_middles(6, len(able))):
             own = int((relations.ids == query).nonzero()[0, 0])
             w = relations.w[-1, own].clone()
             w[own] = -1

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from selftaught.report import LINE_COLORS, above, beside, draw_image_map, fit_image, font, text_line
 from selftaught.reproduce.figures.drawing import Drawing
-from selftaught.reproduce.figures.labeled_images import LabeledImages, evenly
+from selftaught.reproduce.figures.labeled_images import LabeledImages, pick_middles
 from selftaught.reproduce.figures.observe import EpochResult
 
 LIMIT = 1500
@@ -27,7 +27,7 @@ def draw_tsne(labeled: LabeledImages, seen: Sequence[EpochResult]) -> Drawing:
     picked = labeled.sample(LIMIT, FEWEST_CLASSES)
     labels = [labeled.labels[i] for i in picked]
     names = sorted(set(labels))
-    marked = {names[i]: color for i, color in zip(evenly(MARKED, len(names)), LINE_COLORS, strict=False)}
+    marked = {names[i]: color for i, color in zip(pick_middles(MARKED, len(names)), LINE_COLORS, strict=False)}
     thumbnails = [fit_image(labeled.paths[i], CELL) for i in picked]
     colors = [marked.get(label) for label in labels]
     cells = max(12, round(1.4 * len(picked) ** 0.5))
