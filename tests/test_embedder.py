@@ -366,3 +366,14 @@ def test_images_in_memory_have_the_same_views_on_a_gpu(embedder: Embedder) -> No
     views = [torch.cat([batch.images.cpu() for batch in one.encoding._see(images, 10)]) for one in (here, there)]
     assert torch.equal(*views)
     torch.testing.assert_close(there.encode(images), here.encode(images), rtol=1e-2, atol=1e-2)
+
+
+def test_a_name_is_the_untrained_network_as_training_begins_with_it() -> None:
+    lite, small = (Embedder.load(name, "cpu") for name in ("tf_efficientnet_lite0", "small"))
+    assert lite.network.encoder.pooling == "gem"
+    assert lite.preprocessing.use_size == 288
+    assert small.network.encoder.pooling == "avg+max"
+    plain = Embedder.plain("small", "cpu")
+    assert plain.network.encoder.pooling == "avg"
+    assert plain.preprocessing.use_size == plain.preprocessing.size
+    assert len({model.identity for model in (small, plain)}) == 2

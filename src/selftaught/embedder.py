@@ -38,6 +38,7 @@ from selftaught.networks import (
     build_backbone,
     choose_exponent,
     is_backbone,
+    untrained_encoder,
     whitened_layer,
 )
 from selftaught.sharing import Shared, add_history, download, looks_like_repository, upload, write_shared
@@ -77,8 +78,8 @@ class Embedder:
         """Load a run's model.
 
         Args:
-            run: the folder that ``train`` wrote, finished or not; or a backbone's name, for its pretrained features,
-                averaged and compared by cosine, which training must beat; or "user/name" on the model hub.
+            run: the folder that ``train`` wrote, finished or not; or a backbone's name, for its pretrained features
+                as training with the recipe "best" begins with them; or "user/name" on the model hub.
             device: "auto" takes a GPU if there is one.
             backbone: the module a run was trained with, if it was your own; its weights are overwritten.
             size, mirror, scales: as in :meth:`seeing`; by default as the model was saved.
@@ -88,7 +89,7 @@ class Embedder:
         if not isinstance(backbone, nn.Module | None):
             raise UsageError(f"backbone must be the module that the run was trained with, but is {printable(backbone)}")
         if backbone is None and not Path(run).exists() and is_backbone(str(run)):
-            return cls.plain(str(run), device).seeing(size, mirror, scales)
+            return cls.untrained(str(run), device).seeing(size, mirror, scales)
         downloaded = looks_like_repository(str(run))
         folder = check_folder(download(str(run)) if downloaded else run)
         if downloaded and backbone is None:
@@ -104,19 +105,26 @@ class Embedder:
         return model.seeing(size, mirror, scales)
 
     @classmethod
-    def plain(
+    def untrained(
         cls, backbone: str | Backbone = "auto", device: str | torch.device = "auto", own_backbone: bool = False
     ) -> "Embedder":
-        """A backbone as it is: average pooling, vectors of length 1. ``own_backbone``: it is a module of your own."""
+        """A backbone without training, with the pooling and at the size that suit it; vectors of length 1.
+
+        ``own_backbone``: it is a module of your own.
+        """
         built = build_backbone(backbone) if isinstance(backbone, str) else backbone
-        encoder = Encoder(built.module, built.preprocessing, pooling="avg")
-        return cls.without_head(encoder, built.name, device, own_backbone)
+        return cls._without_head(untrained_encoder(built), built.name, device, own_backbone)
 
     @classmethod
-    def without_head(
+    def plain(cls, backbone: str, device: str | torch.device = "auto") -> "Embedder":
+        """A backbone as it is, to compare with: average pooling at its own size, vectors of length 1."""
+        built = build_backbone(backbone)
+        return cls._without_head(Encoder(built.module, built.preprocessing, pooling="avg"), built.name, device)
+
+    @classmethod
+    def _without_head(
         cls, encoder: Encoder, backbone: str, device: str | torch.device, own_backbone: bool = False
     ) -> "Embedder":
-        """The features of an untrained encoder as vectors of length 1; ``backbone``: its name."""
         network = EmbeddingNetwork(encoder, {"f": nn.Identity()}, normalize=True)
         description = describe(
             network,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
 from selftaught.errors import UsageError, printable, unknown
+from selftaught.networks import USE_SCALE
 
 NEIGHBORS = 5
 """Images per query, as in the paper."""
@@ -149,7 +150,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "crop_scale": (0.4, 1.0),
         "batches": "whitened",
         "deliver": "whitened",
-        "use_scale": 9 / 7,
+        "use_scale": USE_SCALE,
     },
     "official": {},
     "paper": {

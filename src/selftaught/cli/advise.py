@@ -19,7 +19,7 @@ from selftaught.learners import make_settings
 from selftaught.networks import EmbeddingNetwork, Encoder, build_backbone, count_photos_per_thing
 from selftaught.retrieval import CLEAR_STEP
 from selftaught.run_folder import Choice
-from selftaught.training import build_start, choose_epochs, choose_neighbors, estimate, measure_pace, resolve
+from selftaught.training import choose_epochs, choose_neighbors, estimate, measure_pace, resolve
 
 MEASURED = 200
 """The number of photos, evenly spread, whose size is measured."""
@@ -54,8 +54,7 @@ def advise(
         advance: called with how many more images have been embedded, each twice.
     """
     place, built = choose_device(device), build_backbone(backbone)
-    # The network sees photos as training with the recipe "best" does, so that both count the same.
-    embedder = Embedder.without_head(build_start(make_settings("best"), built), built.name, place)
+    embedder = Embedder.untrained(built, place)  # it sees photos as training does, so that both count the same
     unnormalized = replace(embedder.encoding, network=EmbeddingNetwork(embedder.network.encoder, {"f": nn.Identity()}))
     features, failures = unnormalized.encode_files(images.paths(), advance)
     skipped = tuple(Skipped(images.files[i], reason) for i, reason in failures)

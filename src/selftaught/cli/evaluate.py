@@ -87,9 +87,9 @@ def _floors(use: ModelUse, embedder: Embedder, images: ImageFolder) -> dict[str,
 
 
 def _plain(embedder: Embedder) -> Embedder | None:
-    """The pretrained backbone of a model, with the same views; None if it is that model or is not on this disk."""
+    """The pretrained backbone of a model, with the same views; None if it is not on this disk."""
     about = embedder.description
-    if about["own_backbone"] or about["head"] == "none" or not weights_on_disk(about["backbone"]):
+    if about["own_backbone"] or not weights_on_disk(about["backbone"]):
         return None
     plain = Embedder.plain(about["backbone"], embedder.device)
     if plain.description["backbone"] != about["backbone"]:

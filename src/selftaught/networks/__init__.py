@@ -25,6 +25,10 @@ from selftaught.networks.preprocessing import Preprocessing as Preprocessing
 from selftaught.networks.timm_form import TimmForm as TimmForm
 from selftaught.networks.timm_form import own_names as own_names
 from selftaught.networks.timm_form import timm_form as timm_form
+from selftaught.networks.untrained import USE_SCALE as USE_SCALE
+from selftaught.networks.untrained import suited_pooling as suited_pooling
+from selftaught.networks.untrained import suited_size as suited_size
+from selftaught.networks.untrained import untrained_encoder as untrained_encoder
 from selftaught.networks.weights import OFFLINE_BACKBONE as OFFLINE_BACKBONE
 from selftaught.networks.weights import hub_reachable as hub_reachable
 from selftaught.networks.weights import offline_weights as offline_weights

@@ -101,5 +101,5 @@ def _load(course: Course, device: str, before: Embedder | None) -> dict[str, Emb
     if before is None and (run / FLOOR / DESCRIPTION).is_file():
         before = Embedder.load(run / FLOOR, device)
     elif before is None and record.pretrained and record.backbone and weights_on_disk(record.backbone):
-        before = Embedder.plain(record.backbone, device)
+        before = Embedder.untrained(record.backbone, device)
     return {AFTER: after} if before is None else {BEFORE: before, AFTER: after}

@@ -1,6 +1,5 @@
 """One training loop for every method, with checkpoints and signals that need no labels."""
 
-from selftaught.training.automatic import build_start as build_start
 from selftaught.training.automatic import choose_neighbors as choose_neighbors
 from selftaught.training.automatic import resolve as resolve
 from selftaught.training.estimate import choose_epochs as choose_epochs

@@ -10,7 +10,7 @@ from selftaught.devices import available_cores, free_memory, has_bfloat16
 from selftaught.errors import SelftaughtError, UsageError, counted
 from selftaught.launched import launched
 from selftaught.learners import STML, ClusterSettings, STMLSettings, find_method
-from selftaught.networks import Backbone, Encoder
+from selftaught.networks import Backbone, Encoder, suited_pooling, suited_size
 from selftaught.parallel import all_gather_list, world
 from selftaught.recipes import NEIGHBORS, Settings
 from selftaught.retrieval import APPROXIMATE_FROM, choose_search, nearest
@@ -30,9 +30,6 @@ their steps, down to a share of it. At the full rate, a few steps did harm that 
 FULL_RATE_TO = 30
 """In more epochs than this the rate is lower in proportion, so that a longer run moves the network no farther: at the
 full rate, and even at one that fell with the root of the epochs, Recall@1 fell in long runs (docs/best.md)."""
-GENERALIZED = "tf_efficientnet_lite"
-"""The networks whose maps are pooled by the generalized mean, which found as much or more on all collections that were
-tried. With a ResNet50, the authors' average plus maximum was the safer one (docs/best.md)."""
 LEAST_MOMENTUM = 0.998
 """In a short run this keeps the teacher near its start, as in the runs that were tried."""
 MEMORY_SHARE, COMPILED, FEWEST_ROWS = 0.45, 0.5, 4
@@ -105,29 +102,15 @@ def choose_use_size(settings: Settings, backbone: Backbone) -> list[Choice]:
     inputs = backbone.preprocessing
     if settings.use_size is not None:
         return [Choice("use_size", settings.use_size, "as asked for")]
-    if settings.use_scale == 1 or inputs.fixed_size or inputs.multiple > 1:
-        return []  # a vision transformer's positions are those of the size that it was made for
+    size = suited_size(inputs, settings.use_scale)
+    if size == inputs.use_size:
+        return []
     larger = f"{settings.use_scale:.3g} times the crop, as random crops make things look larger than they are"
-    return [Choice("use_size", round(settings.use_scale * inputs.size), larger)]
+    return [Choice("use_size", size, larger)]
 
 
 def _pooling(settings: Settings, backbone: Backbone) -> list[Choice]:
-    if settings.pooling is not None:
-        return []
-    if backbone.name.startswith(GENERALIZED):
-        return [Choice("pooling", "gem", "what was found best for EfficientNet-Lite")]
-    return [Choice("pooling", "avg+max", "as in the authors' code")]
-
-
-def build_start(settings: Settings, backbone: Backbone) -> Encoder:
-    """The untrained network as training begins with it: its pooling, and the size at which it sees centers."""
-    chosen = {
-        choice.name: choice.value for choice in (*choose_use_size(settings, backbone), *_pooling(settings, backbone))
-    }
-    inputs = replace(backbone.preprocessing, use_size=chosen.get("use_size", backbone.preprocessing.use_size))
-    pooling = chosen.get("pooling", settings.pooling)
-    assert pooling is not None
-    return Encoder(backbone.module, inputs, pooling=pooling)
+    return [] if settings.pooling is not None else [Choice("pooling", *suited_pooling(backbone.name))]
 
 
 def choose_neighbors(things: int | None) -> Choice:

@@ -35,7 +35,7 @@ def foretell(stages: list[Stage], context: Context) -> Embedder:
         return Embedder.load(context.run, device, context.own)
     if stage.record.from_run is not None:
         return context.take_origin(stage.record.from_run, device)
-    return Embedder.plain(backbone, device, context.own is not None)
+    return Embedder.untrained(backbone, device, context.own is not None)
 
 
 def train_stage(stage: Stage, context: Context) -> Embedder:
