@@ -211,11 +211,11 @@ def test_identity_changes_with_whatever_changes_vectors(run: Path, embedder: Emb
 
 
 def test_sizes_that_cannot_be_used_are_refused(embedder: Embedder) -> None:
-    sizes, scales = (0, -3, 10**6, 64.5, "64", [64]), (4, 0, "2", [2])
-    wrong: list[dict[str, Any]] = [*({"size": size} for size in sizes), *({"scales": scale} for scale in scales)]
-    for choice in wrong:
-        with pytest.raises(UsageError, match=re.escape(f"but is {next(iter(choice.values()))!r}")):
-            embedder.seeing(**choice)
+    wrong: dict[str, list[Any]] = {"size": [0, -3, 10**6, 64.5, "64", [64]], "scales": [4, 0, "2", [2]]}
+    for name, values in wrong.items():
+        for value in values:
+            with pytest.raises(UsageError, match=re.escape(f"but is {value!r}")):
+                embedder.seeing(**{name: value})
     p = embedder.description["preprocessing"] | {"fixed_size": True}
     fixed = Embedder(embedder.network, embedder.description | {"preprocessing": p})
     others: list[dict[str, Any]] = [{"size": 99}, {"scales": 2}]

@@ -36,6 +36,8 @@ FLOOR, TRAINED = "floor", "trained"
 REPORT = "report.html"
 SUPERVISED = "supervised"
 """The run folder of the first stage of a semi-supervised run."""
+ALIKE = ({(True, False, False)}, {(True, True, True)})
+"""Which measurements the models of a run can have: all of them the same."""
 CHOSEN = ("epochs", "batch_size", "neighbors", "lr", "pooling", "momentum", "clusters")
 """Settings that are never open once a run has chosen, if its method has them."""
 
@@ -158,10 +160,14 @@ def read_models(run: Path) -> dict[str, Any] | None:
     """Measurements of a run's models; None if there are none, or the file is damaged."""
     models = read_json(run / MODELS) or {}
     try:
-        float(models["models"][models["floor"]]["found_again"])
+        rows = models["models"]
+        kinds = {("found_again" in row, "recall@1" in row, "map@r" in row) for row in rows.values()}
+        shares = all(0 <= value <= 1 for row in rows.values() for value in row.values())
+        if models["floor"] not in rows.keys() - {"trained"} or not shares or kinds not in ALIKE:
+            return None
         models["exponent"] = min(1.0, max(0.0, float(models.get("exponent", 0.5))))
         models["alike"] = models.get("alike") is not False
-    except (ValueError, OverflowError, KeyError, TypeError):
+    except (ValueError, OverflowError, KeyError, TypeError, AttributeError):
         return None
     return models
 

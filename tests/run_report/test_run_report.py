@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from conftest import Call, note_calls
+from selftaught import Embedder
 from selftaught.console import Reporter
 from selftaught.errors import UsageError
-from selftaught.run_folder import FLOOR, MODELS, REPORT, TRAINED
+from selftaught.run_folder import FLOOR, METRICS, MODELS, REPORT, START, TIMING, TRAINED
 from selftaught.run_report import photos as page_photos
 from selftaught.run_report import report, write_run_report
+from selftaught.run_report.course import describe_course, explain_scores, judge, read_course, scores_of
 
 QUIET = Reporter(quiet=True)
 TINY = ["--backbone", "small", "--dim", "8", "--batch-size", "8", "--neighbors", "2", "--set", "workers=0"]
@@ -75,6 +77,27 @@ def test_where_the_untrained_model_is_served_the_page_says_so(copy: Path) -> Non
     text = text_of(write_run_report(copy, reporter=QUIET))
     assert "so the untrained model (plain backbone) is served" in text
     assert "plain backbone (this run&#x27;s model) 90.00%" in text
+
+
+@pytest.mark.parametrize("file", [MODELS, METRICS, START, TIMING])
+def test_any_number_of_a_run_may_be_damaged_and_its_page_is_made_all_the_same(
+    copy: Path, embedder: Embedder, file: str
+) -> None:
+    row = {"found_again": 0.9, "recall@1": 0.5, "map@r": 0.3}
+    models = {"plain backbone": row, "trained": row}
+    (copy / MODELS).write_text(json.dumps({"floor": "plain backbone", "models": models}))
+    whole = (copy / file).read_text()
+    places = list(re.finditer(r"(?<=: )(\{[^{}]*\}|[^,{}\n]+)", whole))
+    assert places
+    for place in places:
+        for other in ("null", "-1", "7", "1e999", "NaN", '"trained"', "[1]", "{}", "9" * 400):
+            (copy / file).write_text(whole[: place.start()] + other + whole[place.end() :])
+            course = read_course(copy, None)
+            assert judge(course)
+            assert describe_course(course, embedder)
+            assert explain_scores(course)
+            assert scores_of(course) or file != MODELS
+            assert all("epoch" in row for row in course.history), "they are drawn over it"
 
 
 def test_of_many_photos_some_are_looked_at_and_the_page_says_so(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

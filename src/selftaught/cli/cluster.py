@@ -23,7 +23,7 @@ def cluster(
     if links and images.members is not None:
         raise UsageError(f"{printable(source)} lies in tar files: links cannot lead into them")
     embedder = load_model(use)
-    if known is not None and known.model != embedder.identity:
+    if known is not None and (known.model, known.centers.means.shape[1]) != (embedder.identity, embedder.dim):
         raise UsageError(
             f"{printable(names)} was made with another model than {printable(use.run)}, or with another "
             "--size, --mirror or --scales: give those"

@@ -16,7 +16,7 @@ ASIDE, EMPTY = b"Kg", b"123456"
 kinds without content (links, devices, folders)."""
 LONGEST_NOTE = 2**20
 """The largest size in bytes of a name, or of a file's attributes."""
-LONGEST_END = 2**22
+LONGEST_END = 2**20
 """The largest size of the empty blocks after the last file; a longer row of them is content that is missing."""
 COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 """The first bytes of gzip, bzip2, xz and zstandard files."""

@@ -32,4 +32,5 @@ def chance(fraction: float, count: int) -> float:
     """
     count += 4
     share = (fraction * (count - 4) + 2) / count  # Agresti and Coull: two more of each kind
+    share = min(1.0, max(0.0, share))  # of a file that was edited
     return math.sqrt(share * (1 - share) / count)

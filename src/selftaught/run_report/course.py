@@ -18,6 +18,8 @@ from selftaught.training import SLACK, RunImages, give_verdict, list_images
 Numbers = Mapping[str, float]
 TITLES = {"found_again": "Found again", "recall@1": "Recall@1", "map@r": "MAP@R", "r_precision": "R-Precision"}
 """The numbers of a model that are shown."""
+LARGEST = 1e100
+"""A number beyond this is no measurement."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def read_course(run: Path, listed: RunImages | None) -> Course:
         run,
         record,
         start[0] if start else {},
-        _rows(run / METRICS),
+        [row for row in _rows(run / METRICS) if "epoch" in row],
         sum(row.get("seconds", 0.0) for row in _rows(run / TIMING)),
         skipped,
         read_models(run),
@@ -160,5 +162,7 @@ def _cell(course: Course, name: str, value: float) -> str:
 
 
 def _rows(file: Path) -> list[dict[str, float]]:
+    """The numbers in each line of a file, without those that cannot be drawn or summed."""
     rows = read_json_lines(file)
-    return [{name: float(value) for name, value in row.items() if isinstance(value, int | float)} for row in rows]
+    numbers = ([(name, value) for name, value in row.items() if isinstance(value, int | float)] for row in rows)
+    return [{name: float(value) for name, value in row if abs(value) < LARGEST} for row in numbers]
