@@ -53,11 +53,7 @@ def _either_side(found: Duplicates) -> list[Section]:
         photos = [photo_of(found.images, int(side[i])) for side in (first, second)]
         return PhotoGroup(f"distance {found.pairs.distance[i]:.3f}", photos)
 
-    return [
-        Section(heading, "", html=photo_groups(list(map(show, pairs))))
-        for heading, pairs in sides
-        if len(pairs)
-    ]
+    return [Section(heading, "", html=photo_groups(list(map(show, pairs)))) for heading, pairs in sides if len(pairs)]
 
 
 def _group(images: ImageFolder, number: int, group: CopyGroup) -> PhotoGroup:
