@@ -62,7 +62,8 @@ def _group(images: ImageFolder, number: int, group: CopyGroup) -> PhotoGroup:
         return f"{what}{copy.picture.width}×{copy.picture.height} · {size(copy.picture.bytes)}"
 
     photos = [photo_of(images, c.index, note(c), c.kind == "best") for c in group.copies[:SHOWN_COPIES]]
-    heading = f"Group {number} · {len(group.copies)} photos · diameter {group.diameter:.3f}"
+    many = "" if len(group.copies) == 2 else f"{len(group.copies)} photos · "  # a pair's heading fits above it
+    heading = f"Group {number} · {many}diameter {group.diameter:.3f}"
     return PhotoGroup(heading, photos, more=len(group.copies) - len(photos))
 
 
