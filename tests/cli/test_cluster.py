@@ -97,3 +97,10 @@ def test_groups_of_photos_seen_in_another_way_are_not_mixed(
     assert code == 2
     assert "another --size, --mirror or --scales" in error
     assert call(*again, "--out", tmp_path / "c", "--size", 48)[0] == 0
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs links")
+def test_a_folder_of_links_is_named_only_if_there_is_one(call: Call, run: Path, photos: Path, tmp_path: Path) -> None:
+    words = ("cluster", run, photos, "--out", tmp_path / "a", "--smallest", 24, "--links")
+    code, text, _ = call(*words)
+    assert (code, "24 in none" in text, "links:" in text) == (0, True, False)

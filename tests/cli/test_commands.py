@@ -248,6 +248,9 @@ def test_the_untrained_model_of_a_run_is_measured_beside_it_unless_it_is_served(
     )
     assert trained["without_training"] == {column: alone[column] for column in trained["without_training"]}
     assert "without_training" not in floor
+    _, text, told = call("evaluate", tmp_path / "trained", photos)
+    assert "points may be equally good" in text
+    assert "to compare: without training" in told
 
 
 def test_what_is_measured_beside_a_whitened_run_is_whitened_too(

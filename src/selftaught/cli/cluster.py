@@ -42,5 +42,5 @@ def cluster(
             make_links(place / LINKS, found)
     print(found.summarize())
     print(f"page:   {printable(out / PAGE)}\nphotos: {printable(out / PHOTOS)}\ngroups: {printable(out / GROUPS)}")
-    if links:
+    if (out / LINKS).is_dir():  # not if no photo is in a group
         print(f"links:  {printable(out / LINKS)}")

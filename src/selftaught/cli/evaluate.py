@@ -14,6 +14,7 @@ from selftaught.errors import SelftaughtError, counted, printable
 from selftaught.files import check_output, write_atomically
 from selftaught.model_files import DESCRIPTION
 from selftaught.networks import weights_on_disk
+from selftaught.report import chance
 from selftaught.retrieval import Scores, score
 from selftaught.run_folder import FLOOR
 
@@ -66,6 +67,9 @@ def evaluate(
     if scores.excluded:
         note += f"; {counted(scores.excluded, 'image')} excluded from the score: no other is of its class"
     print(note)
+    if len(rows) > 1:
+        noise = 200 * chance(scores.recall[1], scores.queries)
+        print(f"models whose Recall@1 differs by less than {noise:.1f} points may be equally good")
     if target is not None:
         write_atomically(target, text)
 

@@ -11,7 +11,7 @@ import typer
 Run = Annotated[
     str,
     typer.Argument(
-        help="A run (a folder written by selftaught train), or the name of a pretrained backbone, such as "
+        help="A run (a folder written by selftaught train), or a pretrained backbone's name, such as "
         "tf_efficientnet_lite0.",
         metavar="RUN|NAME",
     ),

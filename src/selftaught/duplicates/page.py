@@ -66,6 +66,7 @@ def show_groups(found: Duplicates, most: int, most_copies: int) -> list[PhotoGro
     groups = []
     for number, group in enumerate(found.groups[:most], 1):
         photos = [photo_of(found.images, c.index, note(c), c.kind == "best") for c in group.copies[:most_copies]]
-        heading = f"Group {number} · {len(group.copies)} photos · diameter {group.diameter:.3f}"
+        many = "" if len(group.copies) == 2 else f"{len(group.copies)} photos · "  # a pair's heading fits above it
+        heading = f"Group {number} · {many}diameter {group.diameter:.3f}"
         groups.append(PhotoGroup(heading, photos, more=len(group.copies) - len(photos)))
     return groups

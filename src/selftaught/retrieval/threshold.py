@@ -54,7 +54,8 @@ def propose_threshold(near: Neighbors, known: Tensor) -> Proposal:
     n, middle, cap = len(near.indices), known.median().item(), known.quantile(FURTHEST).item()
     first = near.distances[:, :1].flatten()
     if n < FEWEST:
-        return Proposal(middle, f"half of the copies made for this test are nearer; {n} photos are too few to say more")
+        few = f"fewer than {FEWEST} photos are too few to say more"
+        return Proposal(middle, f"half of the copies made for this test are nearer; {few}")
     generator = torch.Generator().manual_seed(0)
     samples = [torch.randperm(n, generator=generator)[: round(SHARE * n)].sort().values for _ in range(SAMPLES)]
     threshold = median(_propose(near.among(rows), known, cap) for rows in samples)
