@@ -97,7 +97,7 @@ class Settings:
     color: Annotated[float, Within(0, 2)] = 0.0
     """How much the colors of random views change: 0 not at all (the paper), 1 as usual in self-supervised learning."""
     seed: Annotated[int, Within(0, 2**63 - 1)] = 0
-    """The seed of all random numbers: equal seeds give equal runs on a CPU."""
+    """The seed of all random numbers: on a CPU, equal seeds, epochs and rows_at_once give equal runs."""
     device: str = "auto"
     """"auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps"."""
     precision: Literal["auto", "32-true", "bf16-mixed"] = "auto"

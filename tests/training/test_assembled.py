@@ -337,6 +337,24 @@ def test_the_saved_model_gives_the_vectors_that_were_measured_last(
     torch.testing.assert_close(torch.as_tensor(vectors), measured[-1], rtol=1e-3, atol=1e-5)
 
 
+def test_photos_that_are_learned_from_too_are_measured_in_full_precision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos, score = draw_photos(tmp_path / "photos", classes=6, photos=6), vars(evaluation)["score"]
+    measured: list[Tensor] = []
+
+    def note(vectors: Tensor, *others: Any) -> Any:
+        measured.append(vectors.clone())
+        return score(vectors, *others)
+
+    monkeypatch.setattr(evaluation, "score", note)
+    own: dict[str, Any] = {"preprocessing": OWN_INPUTS, "deliver": "f", "workers": 0, "quiet": True}
+    for precision in ("32-true", "bf16-mixed"):
+        options = own | {"backbone": own_network(), "precision": precision}
+        train(photos, out=tmp_path / precision, eval=photos, epochs=0, dim=8, **options)
+    assert torch.equal(*measured)
+
+
 def test_in_bfloat16_only_the_backbone_is_computed(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,8 +65,8 @@ class FirstPass:
         return {name: embeddings[rows] for name, embeddings in self.heads.items()}
 
 
-Passes = dict[tuple[View, str], FirstPass]
-"""The passes by view and folder of the images."""
+Passes = dict[tuple[View, str, bool], FirstPass]
+"""The passes by view, folder of the images, and whether they were made in full precision."""
 
 
 class Evaluation:
@@ -143,7 +143,7 @@ class Evaluation:
         network: nn.Module | None = None,
     ) -> dict[str, Tensor]:
         """Per head, images×views×d. ``exact``: in full precision, as a finished model embeds."""
-        looked = view, str(images.root)
+        looked = view, str(images.root), exact
         if self.passes and looked in self.passes:
             known = self.passes[looked].embeddings_of(images, self.learner.network)
             if known is not None:
