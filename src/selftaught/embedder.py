@@ -170,19 +170,28 @@ class Embedder:
     ) -> "Embedder":
         """The same model with vectors half-whitened on these images (less where they already form groups) and of length
         1: no labels, no training. ``check`` gets (position, reason) of those that cannot be read; it may raise."""
+        every = max(1, -(-len(paths) // WHITENED_ON))
+        features, failures = self.raw.encoding.encode_files(paths[::every], advance)
+        check([(position * every, reason) for position, reason in failures])
+        return self.whiten_by(features, dim)
+
+    @property
+    def raw(self) -> "Embedder":
+        """The same model without giving vectors length 1, on one view of each image: its vectors can be whitened."""
         head = self.network.heads["f"]
         if not isinstance(head, nn.Identity | nn.Linear):
             raise UsageError("this model cannot be whitened: its head has more than one layer")
-        unnormalized = EmbeddingNetwork(self.network.encoder, {"f": head})
-        raw = replace(self.encoding, network=unnormalized, mirror=False, scales=1)
-        every = max(1, -(-len(paths) // WHITENED_ON))
-        features, failures = raw.encode_files(paths[::every], advance)
-        check([(position * every, reason) for position, reason in failures])
-        if len(features) < 2:
-            raise SelftaughtError(f"whitening needs at least 2 images that can be read, but there are {len(features)}")
+        network = EmbeddingNetwork(self.network.encoder, {"f": head})
+        return Embedder(network, self.description | {"mirror": False, "scales": 1})
+
+    def whiten_by(self, vectors: Tensor, dim: int | None = None) -> "Embedder":
+        """The same model half-whitened on vectors of images, made by :attr:`raw`."""
+        if len(vectors) < 2:
+            raise SelftaughtError(f"whitening needs at least 2 images that can be read, but there are {len(vectors)}")
+        head = self.network.heads["f"]
         linear = head if isinstance(head, nn.Linear) else None
         try:
-            layer = whitened_layer(features, self.dim if dim is None else dim, choose_exponent(features), linear)
+            layer = whitened_layer(vectors, self.dim if dim is None else dim, choose_exponent(vectors), linear)
         except ValueError as error:
             raise SelftaughtError(f"cannot whiten on these images: {error}") from None
         network = EmbeddingNetwork(self.network.encoder, {"f": layer.to(self.device)}, normalize=True)

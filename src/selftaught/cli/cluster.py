@@ -32,7 +32,7 @@ def cluster(
         images, vectors, _ = embed_folder(embedder, images, allow_skipped)
         if known is None:
             Reporter().say("finding groups")
-            found = find_new_groups(images, vectors, smallest, use.whiten, embedder.identity)
+            found = find_new_groups(images, vectors, smallest, bool(use.whiten), embedder.identity)
         else:
             found = sort_photos(images, vectors, known)
         write_atomically(place / PHOTOS, to_csv(found.rows()))

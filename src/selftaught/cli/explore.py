@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from selftaught.cli.model_use import embed_folder, load_model, refuse_options, whiten
+from selftaught.cli.model_use import embed_whitened, load_model, refuse_options
 from selftaught.cli.options import ModelUse
 from selftaught.data import ImageFolder, open_images
 from selftaught.embedder import Embedder
@@ -68,12 +68,13 @@ def _load_untrained(use: ModelUse, embedder: Embedder) -> Embedder:
     return load_model(replace(use, run=embedder.description["backbone"], size=embedder.preprocessing.use_size))
 
 
-def embed_versions(images: ImageFolder, models: dict[str, Embedder], whitened: bool, allow_skipped: bool) -> Exhibit:
-    """The images that can be read, as each of the models sees them, ``whitened`` on them or not."""
+def embed_versions(
+    images: ImageFolder, models: dict[str, Embedder], whitened: bool | None, allow_skipped: bool
+) -> Exhibit:
+    """The images that can be read, as each of the models sees them; ``whitened``: as for :func:`embed_whitened`."""
     versions = []
     for name, loaded in models.items():
-        model = whiten(loaded, images) if whitened else loaded
-        images, vectors, _ = embed_folder(model, images, allow_skipped)
+        model, images, vectors = embed_whitened(loaded, whitened, images, allow_skipped)
         versions.append(Version(name, model, vectors))
     return exhibit_folder(images, versions)
 

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from selftaught.cli.options import AllowSkipped, Images, Labels, Level, ModelUse, uses_model
+from selftaught.cli.options import AllowSkipped, Images, Labels, Level, ModelUse, WhitenUntrained, uses_model
 
 
-@uses_model()
+@uses_model(whiten=WhitenUntrained)
 def evaluate(
     use: ModelUse,
     labeled: Annotated[
@@ -68,7 +68,8 @@ def embed(
 
 
 @uses_model(
-    run=Annotated[str, typer.Argument(help="An index; or a run or a backbone's name, with --in.", metavar="INDEX|RUN")]
+    run=Annotated[str, typer.Argument(help="An index; or a run or a backbone's name, with --in.", metavar="INDEX|RUN")],
+    whiten=WhitenUntrained,
 )
 def search(
     use: ModelUse,
@@ -169,7 +170,7 @@ def dedup(
 
 @uses_model(
     whiten=Annotated[
-        bool, typer.Option("--whiten", help="Compare half-whitened vectors: finer differences count more.")
+        bool | None, typer.Option("--whiten", help="Compare half-whitened vectors: finer differences count more.")
     ]
 )
 def cluster(
@@ -203,7 +204,8 @@ def cluster(
 @uses_model(
     run=Annotated[
         str, typer.Argument(help="A run, a backbone's name, or an index, which opens at once.", metavar="RUN|INDEX")
-    ]
+    ],
+    whiten=WhitenUntrained,
 )
 def explore(
     use: ModelUse,

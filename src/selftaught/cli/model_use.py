@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torch import Tensor
+from torch.nn import functional as F
 
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import Failures, ImageFolder, Skipped, check_skipped
 from selftaught.embedder import Embedder
-from selftaught.errors import UsageError, counted, printable
+from selftaught.errors import SelftaughtError, UsageError, counted, printable
 from selftaught.model_files import DESCRIPTION
-from selftaught.networks import WHITENED_ON
+from selftaught.networks import WHITENED_FROM, WHITENED_ON
 
 
 def load_model(use: ModelUse) -> Embedder:
@@ -58,6 +59,31 @@ def load_whitened(use: ModelUse, images: ImageFolder, kept: Path | None = None) 
     if known.description.get("whitened") != embedder.identity:
         raise UsageError(f"{printable(kept)} was whitened from another model: give another --out")
     return known
+
+
+def embed_whitened(
+    embedder: Embedder, wanted: bool | None, images: ImageFolder, allow_skipped: bool
+) -> tuple[Embedder, ImageFolder, Tensor]:
+    """The model, the images that can be read, and their vectors; prints which cannot.
+
+    ``wanted``: whiten the model on these images; None: if it is untrained and they are enough.
+    """
+    untrained = embedder.description["head"] == "none" and embedder.description["recipe"] == "none"
+    if not (untrained and len(images) >= WHITENED_FROM if wanted is None else wanted):
+        return embedder, *embed_folder(embedder, images, allow_skipped)[:2]
+    if not untrained or embedder.mirror or embedder.scales > 1:
+        embedder = whiten(embedder, images)
+        return embedder, *embed_folder(embedder, images, allow_skipped)[:2]
+    images, features, _ = embed_folder(embedder.raw, images, allow_skipped)  # one pass is enough: whitening comes last
+    try:
+        whitened = embedder.whiten_by(features[:: -(-len(features) // WHITENED_ON)])
+    except SelftaughtError:
+        if wanted:
+            raise
+        return embedder, images, F.normalize(features)  # nobody asked for it
+    Reporter().say("vectors are whitened on these images, which shows finer differences; --no-whiten leaves them")
+    layer = whitened.network.heads["f"]
+    return whitened, images, F.normalize(layer(features.to(embedder.device))).cpu()
 
 
 def embed_folder(

@@ -36,11 +36,21 @@ Scales = Annotated[
     int | None, typer.Option(help="See each image at 2 or 3 sizes and average: 2.6 or 3.2 times the time. (default: 1)")
 ]
 Whiten = Annotated[
-    bool,
+    bool | None,
     typer.Option(
         "--whiten",
+        show_default=False,
         help="Rescale (half-whiten) vectors on these images, so that fine differences count more; this often helps an "
         "untrained backbone. One more pass over at most 20,000 of them.",
+    ),
+]
+WhitenUntrained = Annotated[
+    bool | None,
+    typer.Option(
+        "--whiten/--no-whiten",
+        help="Rescale (half-whiten) vectors on these images, so that fine differences count more. (default: for an "
+        "untrained backbone, on 30 images or more)",
+        show_default=False,
     ),
 ]
 Level = Annotated[
@@ -64,7 +74,7 @@ class ModelUse:
     size: Size = None
     mirror: Mirror = False
     scales: Scales = None
-    whiten: Whiten = False
+    whiten: Whiten = None
 
 
 def uses_model(**others: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:

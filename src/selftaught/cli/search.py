@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from selftaught.cli.model_use import embed_folder, load_model, load_whitened, refuse_options
+from selftaught.cli.model_use import embed_folder, embed_whitened, load_model, refuse_options
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import open_image, open_images
@@ -115,8 +115,7 @@ def _open_collection(use: ModelUse, within: str | None, allow_skipped: bool) -> 
             )
         return embedder, read_vectors_of(Path(within), embedder)
     images = open_images(within, "all", allow_skipped=allow_skipped)
-    embedder = load_whitened(use, images)
-    images, vectors, _ = embed_folder(embedder, images, allow_skipped)
+    embedder, images, vectors = embed_whitened(load_model(use), use.whiten, images, allow_skipped)
     return embedder, Vectors(images.root, images.files, vectors, embedder.identity, embedder.metric)
 
 

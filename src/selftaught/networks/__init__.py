@@ -33,6 +33,7 @@ from selftaught.networks.weights import OFFLINE_BACKBONE as OFFLINE_BACKBONE
 from selftaught.networks.weights import hub_reachable as hub_reachable
 from selftaught.networks.weights import offline_weights as offline_weights
 from selftaught.networks.whitening import HALF as HALF
+from selftaught.networks.whitening import WHITENED_FROM as WHITENED_FROM
 from selftaught.networks.whitening import WHITENED_ON as WHITENED_ON
 from selftaught.networks.whitening import choose_exponent as choose_exponent
 from selftaught.networks.whitening import count_photos_per_thing as count_photos_per_thing

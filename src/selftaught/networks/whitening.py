@@ -29,6 +29,8 @@ THINGS_DIM, THINGS_AMONG = 512, 20
 """In how many dimensions, and among how many neighbors, photos of one thing are looked for."""
 WHITENED_ON = 20_000
 """The most images that whitening is fitted on, evenly spaced: more would not change it."""
+WHITENED_FROM = 30
+"""The fewest images that whitening helps with: on fewer, it adds more noise."""
 ROWS = 4096
 """The number of rows that are converted to float64 at a time."""
 

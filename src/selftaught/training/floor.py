@@ -12,10 +12,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftaught.data import ImageFolder
-from selftaught.networks import EmbeddingNetwork, Encoder, Pooling, choose_exponent, pool, whitened_layer
+from selftaught.networks import (
+    WHITENED_FROM,
+    EmbeddingNetwork,
+    Encoder,
+    Pooling,
+    choose_exponent,
+    pool,
+    whitened_layer,
+)
 from selftaught.retrieval import score
 from selftaught.training.evaluation import RECALLS, Evaluation
-from selftaught.training.readout import ENOUGH, Heads, Readout
+from selftaught.training.readout import Heads, Readout
 
 SAMPLE_ON_GPU, SAMPLE_ON_CPU = 10_000, 1_500
 """The number of training images on which models are measured and whitened."""
@@ -62,7 +70,7 @@ def measure_floors(
     seen = look(evaluation, images, pools)
     exponent = choose_exponent(seen.center[encoder.pooling])
     floors = []
-    for whitened in (False, True) if len(seen.center["avg"]) >= ENOUGH else (False,):
+    for whitened in (False, True) if len(seen.center["avg"]) >= WHITENED_FROM else (False,):
         for pooling in pools.poolings:
             layer = whitened_layer(seen.center[pooling], dim, exponent) if whitened else None
             network = EmbeddingNetwork(encoder.pooled_by(pooling), {"f": layer or nn.Identity()}, normalize=True)
@@ -106,7 +114,7 @@ def measure(seen: Seen, readout: Readout, evaluation: Evaluation) -> dict[str, f
 
 
 def find_again(queries: Tensor, gallery: Tensor) -> float:
-    """The mean reciprocal rank at which row i of the queries finds row i of the gallery.
+    """The mean reciprocal rank at which row i of the queries finds row i of the gallery; among equals, the mean rank.
 
     Example:
         >>> import torch
@@ -114,12 +122,15 @@ def find_again(queries: Tensor, gallery: Tensor) -> float:
         1.0
         >>> find_again(torch.tensor([[0.0], [1.0]]), torch.tensor([[0.2], [0.1]]))
         0.5
+        >>> find_again(torch.zeros(3, 1), torch.zeros(3, 1))
+        0.5
     """
     ranks = []
     for start in range(0, len(queries), ROWS):
         distances = torch.cdist(queries[start : start + ROWS].float(), gallery.float())
         own = distances.diagonal(start)[:, None]
-        ranks.append((distances < own).sum(1) + 1)
+        nearer, as_near = (distances < own).sum(1), (distances == own).sum(1)
+        ranks.append(nearer + (as_near + 1) / 2)
     return float((1 / torch.cat(ranks)).mean())
 
 

@@ -6,11 +6,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftaught.learners import Learner
-from selftaught.networks import whitened_layer
+from selftaught.networks import WHITENED_FROM, whitened_layer
 from selftaught.recipes import Settings
-
-ENOUGH = 30
-"""With fewer images than this, whitening adds more noise than it helps."""
 
 Heads = Mapping[str, Tensor]
 Readout = Callable[[Heads], Tensor]
@@ -21,7 +18,7 @@ def whitened_head(learner: Learner, settings: Settings, images: int) -> str | No
     network = learner.network
     wide = "g" if "g" in network.heads else "f"
     plain = isinstance(network.heads[wide], nn.Linear) and not network.normalize
-    return wide if settings.deliver == "whitened" and plain and images >= ENOUGH else None
+    return wide if settings.deliver == "whitened" and plain and images >= WHITENED_FROM else None
 
 
 def fit_readout(learner: Learner, settings: Settings, training: Heads, exponent: float) -> Readout:
