@@ -101,6 +101,15 @@ def own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_terminal() -> Iterator[None]:
+    """Output is what a file would get, whatever terminal the tests are started from."""
+    with pytest.MonkeyPatch.context() as patch:
+        for choice in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS"):
+            patch.delenv(choice, raising=False)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def same_draws() -> None:
     """Every test draws the same numbers, in whatever order tests are run."""

@@ -147,7 +147,7 @@ class Embedder:
         if size is None and mirror is None and scales is None:
             return self
         if size is not None and (not isinstance(size, Integral) or not 1 <= size <= LARGEST_SIZE):
-            raise UsageError(f"the size must be a whole number from 1 to {LARGEST_SIZE} pixels, but is {size!r}")
+            raise UsageError(f"the size must be a whole number between 1 and {LARGEST_SIZE} pixels, but is {size!r}")
         if scales is not None and scales not in list(SCALES):
             raise UsageError(f"scales must be 1, 2 or 3, but is {scales!r}")
         try:
