@@ -150,7 +150,7 @@ def test_misuse_exits_with_2_and_names_the_nearest(call: Call, photos: Path, run
         (["index", "remove", tmp_path, ""], "an argument is empty"),
         (["report", run, "--out="], "--out is empty"),
         (["embed", run, photos, "--out", tmp_path / "v.npy", "--device", "cpu:5"], "no device"),
-        (["embed", run, photos, "--out", tmp_path / "v.npy", "--size", "0"], "from 1 to"),
+        (["embed", run, photos, "--out", tmp_path / "v.npy", "--size", "0"], "between 1 and"),
         (["evaluate", run, photos, "--scales", "7"], "scales must be 1, 2 or 3"),
         (["embed", run, photos, "--out", tmp_path / "v.txt"], ".parquet"),
         (["embed", run, photos, "--out", tmp_path / "no" / "v.npy"], "no folder"),

@@ -19,7 +19,7 @@ from several import PATIENCE, apart, run_command
 
 from conftest import Call, draw_photos
 from selftaught.embedder import Embedder
-from selftaught.index import changes, collection, open_index
+from selftaught.index import MODEL, changes, collection, open_index
 from selftaught.index.table import ImageTable, open_table
 
 pytest.importorskip("lancedb")
@@ -305,3 +305,20 @@ def test_a_mistyped_subcommand_is_told_from_a_run(call: Call, run: Path, images:
     assert (code, "to make an index, name it: selftaught index RUN IMAGES --out INDEX" in error) == (2, True)
     code, _, error = call("index", run, images)
     assert (code, "--out" in error, "subcommand" in error) == (2, True, False)
+
+
+def test_an_index_of_an_untrained_network_is_whitened_and_stays_as_it_was_made(call: Call, tmp_path: Path) -> None:
+    images, few = (
+        draw_photos(tmp_path / "many", classes=10, photos=4),
+        draw_photos(tmp_path / "few", classes=5, photos=4),
+    )
+    words, model = ("--device", "cpu", "--out"), tmp_path / "model"
+    Embedder.untrained("small", "cpu").save(model)
+    code, _, log = call("index", model, images, *words, tmp_path / "index")
+    assert (code, "--no-whiten" in log) == (0, True)
+    assert "whitened" in Embedder.load(tmp_path / "index" / MODEL, "cpu").description
+    assert call("index", model, images, *words, tmp_path / "index")[0] == 0
+    assert call("index", model, few, *words, tmp_path / "plain")[0] == 0
+    draw_photos(few / "more", classes=10, photos=4)
+    code, _, log = call("index", model, few, *words, tmp_path / "plain")
+    assert (code, "whiten" in log) == (0, False)

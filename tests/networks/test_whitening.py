@@ -112,6 +112,14 @@ def test_small_groups_of_many_things_are_half_whitened() -> None:
     assert choose_exponent(features) == 0.5
 
 
+def test_larger_groups_of_things_are_whitened_by_how_clear_they_are() -> None:
+    random = torch.Generator().manual_seed(0)
+    things = torch.randn(60, 1, 64, generator=random) + 0.1 * torch.randn(60, 12, 64, generator=random)
+    features = things.flatten(0, 1)
+    assert count_photos_per_thing(features) == 12
+    assert choose_exponent(features) == 0.2
+
+
 @pytest.mark.parametrize("features", [torch.ones(9, 4), torch.full((9, 4), torch.nan), torch.randn(2, 4)])
 def test_what_forms_no_groups_is_half_whitened(features: Tensor) -> None:
     assert choose_exponent(features) == 0.5

@@ -5,7 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from selftaught.cli.model_use import embed_folder, load_whitened, whiten
+from selftaught.cli.model_use import embed_folder, embed_whitened, load_model, load_whitened, whiten
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter, print_table
 from selftaught.data import ImageFolder, open_images
@@ -39,8 +39,7 @@ def evaluate(
     reporter = Reporter()
     if "--level" in (classes := images.describe_labels()):  # another level would give other classes
         reporter.say(classes)
-    embedder = load_whitened(use, images)
-    images, vectors, skipped = embed_folder(embedder, images, allow_skipped)
+    embedder, images, vectors, skipped = embed_whitened(load_model(use), use.whiten, images, allow_skipped)
     images.check_classes()  # those that are left
     numbers = images.classes()
     rows: dict[str, Scores] = {}

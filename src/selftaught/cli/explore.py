@@ -74,7 +74,7 @@ def embed_versions(
     """The images that can be read, as each of the models sees them; ``whitened``: as for :func:`embed_whitened`."""
     versions = []
     for name, loaded in models.items():
-        model, images, vectors = embed_whitened(loaded, whitened, images, allow_skipped)
+        model, images, vectors, _ = embed_whitened(loaded, whitened, images, allow_skipped)
         versions.append(Version(name, model, vectors))
     return exhibit_folder(images, versions)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from selftaught.cli.options import AllowSkipped, Device, Images, ModelUse, uses_model
+from selftaught.cli.options import AllowSkipped, Device, Images, ModelUse, WhitenUntrained, uses_model
 from selftaught.errors import UsageError, counted, near_names, printable, suggest
 
 MAKE = "make"
@@ -39,7 +39,7 @@ Index = Annotated[Path, typer.Argument(help="An index folder written by selftaug
 
 
 @app.command(MAKE)
-@uses_model()
+@uses_model(whiten=WhitenUntrained)
 def make(
     use: ModelUse,
     images: Images,
@@ -48,7 +48,8 @@ def make(
 ) -> None:
     """Make an index of a folder of images; this word may be left out.
 
-    Each image goes through the network once: for 10,000 images, minutes on a CPU and seconds on a GPU.
+    Each image goes through the network once, or twice to whiten: for 10,000 images, minutes on a CPU and seconds on a
+    GPU.
     The same command continues where it was stopped.
 
     Example: selftaught index tf_efficientnet_lite0 photos --out photos.index
@@ -58,7 +59,7 @@ def make(
     from selftaught.index import MODEL, add_images, make_index
 
     found = open_images(images, "all", allow_skipped=allow_skipped)  # before a folder is made
-    index = make_index(out, load_whitened(use, found, out / MODEL))
+    index = make_index(out, load_whitened(use, found, out / MODEL, by_default=True))
     _tell(index, add_images(index, images, allow_skipped=allow_skipped))
     print(f"Next: selftaught search {shlex.quote(printable(out))} QUERY.jpg")
 

@@ -14,6 +14,8 @@ from selftaught.errors import SelftaughtError, UsageError, counted, printable
 from selftaught.model_files import DESCRIPTION
 from selftaught.networks import WHITENED_FROM, WHITENED_ON
 
+UNASKED = "vectors are whitened on these images, which shows finer differences; --no-whiten leaves them as they are"
+
 
 def load_model(use: ModelUse) -> Embedder:
     """The model that a command is asked to use, with its options."""
@@ -45,17 +47,28 @@ def whiten(embedder: Embedder, images: ImageFolder, allow_skipped: bool | None =
         return embedder.whiten(images.paths(), advance=tell, check=check)
 
 
-def load_whitened(use: ModelUse, images: ImageFolder, kept: Path | None = None) -> Embedder:
+def load_whitened(use: ModelUse, images: ImageFolder, kept: Path | None = None, by_default: bool = False) -> Embedder:
     """The model that a command is asked to use, whitened on these images if that is asked for.
 
     ``kept``: a folder that may keep the whitened model already: later images and queries need the same model.
+    ``by_default``: an untrained model is whitened without being asked, unless the kept one is not.
     """
-    embedder = load_model(use)
-    if not use.whiten:
+    embedder, wanted = load_model(use), use.whiten
+    known = Embedder.load(kept, use.device) if kept is not None and (kept / DESCRIPTION).is_file() else None
+    if wanted is None and by_default and _is_untrained(embedder):
+        wanted = len(images) >= WHITENED_FROM if known is None else "whitened" in known.description
+    if not wanted:
         return embedder
-    if kept is None or not (kept / DESCRIPTION).is_file():
-        return whiten(embedder, images)
-    known = Embedder.load(kept, use.device)
+    if known is None:
+        try:
+            whitened = whiten(embedder, images)
+        except SelftaughtError:
+            if use.whiten:
+                raise
+            return embedder
+        if use.whiten is None:
+            Reporter().say(UNASKED)
+        return whitened
     if known.description.get("whitened") != embedder.identity:
         raise UsageError(f"{printable(kept)} was whitened from another model: give another --out")
     return known
@@ -63,27 +76,31 @@ def load_whitened(use: ModelUse, images: ImageFolder, kept: Path | None = None) 
 
 def embed_whitened(
     embedder: Embedder, wanted: bool | None, images: ImageFolder, allow_skipped: bool
-) -> tuple[Embedder, ImageFolder, Tensor]:
-    """The model, the images that can be read, and their vectors; prints which cannot.
+) -> tuple[Embedder, ImageFolder, Tensor, list[Skipped]]:
+    """The model, the images that can be read, their vectors, and what cannot be read, which is printed too.
 
     ``wanted``: whiten the model on these images; None: if it is untrained and they are enough.
     """
-    untrained = embedder.description["head"] == "none" and embedder.description["recipe"] == "none"
-    if not (untrained and len(images) >= WHITENED_FROM if wanted is None else wanted):
-        return embedder, *embed_folder(embedder, images, allow_skipped)[:2]
-    if not untrained or embedder.mirror or embedder.scales > 1:
+    if not (_is_untrained(embedder) and len(images) >= WHITENED_FROM if wanted is None else wanted):
+        return embedder, *embed_folder(embedder, images, allow_skipped)
+    if embedder.description["head"] != "none" or embedder.mirror or embedder.scales > 1:
         embedder = whiten(embedder, images)
-        return embedder, *embed_folder(embedder, images, allow_skipped)[:2]
-    images, features, _ = embed_folder(embedder.raw, images, allow_skipped)  # one pass is enough: whitening comes last
+        return embedder, *embed_folder(embedder, images, allow_skipped)
+    images, features, skipped = embed_folder(embedder.raw, images, allow_skipped)  # one pass is enough
     try:
         whitened = embedder.whiten_by(features[:: -(-len(features) // WHITENED_ON)])
     except SelftaughtError:
         if wanted:
             raise
-        return embedder, images, F.normalize(features)  # nobody asked for it
-    Reporter().say("vectors are whitened on these images, which shows finer differences; --no-whiten leaves them")
+        return embedder, images, F.normalize(features), skipped
+    if wanted is None:
+        Reporter().say(UNASKED)
     layer = whitened.network.heads["f"]
-    return whitened, images, F.normalize(layer(features.to(embedder.device))).cpu()
+    return whitened, images, F.normalize(layer(features.to(embedder.device))).cpu(), skipped
+
+
+def _is_untrained(embedder: Embedder) -> bool:
+    return bool(embedder.description["head"] == "none" and embedder.description["recipe"] == "none")
 
 
 def embed_folder(

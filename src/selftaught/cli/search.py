@@ -115,7 +115,7 @@ def _open_collection(use: ModelUse, within: str | None, allow_skipped: bool) -> 
             )
         return embedder, read_vectors_of(Path(within), embedder)
     images = open_images(within, "all", allow_skipped=allow_skipped)
-    embedder, images, vectors = embed_whitened(load_model(use), use.whiten, images, allow_skipped)
+    embedder, images, vectors, _ = embed_whitened(load_model(use), use.whiten, images, allow_skipped)
     return embedder, Vectors(images.root, images.files, vectors, embedder.identity, embedder.metric)
 
 
