@@ -1,41 +1,38 @@
 """Networks from images to embeddings, each with its preprocessing."""
 
-from selftaught.networks.attention_ensemble import ENSEMBLE as ENSEMBLE
-from selftaught.networks.attention_ensemble import LEARNERS as LEARNERS
-from selftaught.networks.backbones import PUBLISHED as PUBLISHED
-from selftaught.networks.backbones import Backbone as Backbone
-from selftaught.networks.backbones import build_backbone as build_backbone
-from selftaught.networks.backbones import is_backbone as is_backbone
-from selftaught.networks.backbones import near_backbones as near_backbones
-from selftaught.networks.backbones import weights_at_hand as weights_at_hand
-from selftaught.networks.backbones import weights_on_disk as weights_on_disk
-from selftaught.networks.batch_norm import with_global_batch_norm as with_global_batch_norm
-from selftaught.networks.factory import is_factory as is_factory
-from selftaught.networks.model import HEADS as HEADS
-from selftaught.networks.model import EmbeddingNetwork as EmbeddingNetwork
-from selftaught.networks.model import Encoder as Encoder
-from selftaught.networks.model import Pooling as Pooling
-from selftaught.networks.model import batch_norm_mlp as batch_norm_mlp
-from selftaught.networks.model import linear_head as linear_head
-from selftaught.networks.model import parameter_groups as parameter_groups
-from selftaught.networks.model import part_sizes as part_sizes
-from selftaught.networks.model import pool as pool
-from selftaught.networks.preprocessing import LARGEST_SIZE as LARGEST_SIZE
-from selftaught.networks.preprocessing import Preprocessing as Preprocessing
-from selftaught.networks.timm_form import TimmForm as TimmForm
-from selftaught.networks.timm_form import own_names as own_names
-from selftaught.networks.timm_form import timm_form as timm_form
-from selftaught.networks.untrained import USE_SCALE as USE_SCALE
-from selftaught.networks.untrained import suited_pooling as suited_pooling
-from selftaught.networks.untrained import suited_size as suited_size
-from selftaught.networks.untrained import untrained_encoder as untrained_encoder
-from selftaught.networks.weights import OFFLINE_BACKBONE as OFFLINE_BACKBONE
-from selftaught.networks.weights import hub_reachable as hub_reachable
-from selftaught.networks.weights import offline_weights as offline_weights
-from selftaught.networks.whitening import HALF as HALF
-from selftaught.networks.whitening import WHITENED_FROM as WHITENED_FROM
-from selftaught.networks.whitening import WHITENED_ON as WHITENED_ON
-from selftaught.networks.whitening import choose_exponent as choose_exponent
-from selftaught.networks.whitening import count_photos_per_thing as count_photos_per_thing
-from selftaught.networks.whitening import fit_whitening as fit_whitening
-from selftaught.networks.whitening import whitened_layer as whitened_layer
+from selftaught.networks.attention_ensemble import ENSEMBLE, LEARNERS
+from selftaught.networks.backbones import (
+    PUBLISHED,
+    Backbone,
+    build_backbone,
+    is_backbone,
+    near_backbones,
+    weights_at_hand,
+    weights_on_disk,
+)
+from selftaught.networks.batch_norm import with_global_batch_norm
+from selftaught.networks.factory import is_factory
+from selftaught.networks.model import (
+    HEADS,
+    EmbeddingNetwork,
+    Encoder,
+    Pooling,
+    batch_norm_mlp,
+    linear_head,
+    parameter_groups,
+    part_sizes,
+    pool,
+)
+from selftaught.networks.preprocessing import LARGEST_SIZE, Preprocessing
+from selftaught.networks.timm_form import TimmForm, own_names, timm_form
+from selftaught.networks.untrained import USE_SCALE, suited_pooling, suited_size, untrained_encoder
+from selftaught.networks.weights import OFFLINE_BACKBONE, hub_reachable, offline_weights
+from selftaught.networks.whitening import (
+    HALF,
+    WHITENED_FROM,
+    WHITENED_ON,
+    choose_exponent,
+    count_photos_per_thing,
+    fit_whitening,
+    whitened_layer,
+)

@@ -1,29 +1,15 @@
 """Neighbors in bounded memory, exact or by an index, metrics and groups built on them. Tensors in, tensors out."""
 
-from selftaught.retrieval.approximate import APPROXIMATE_FROM as APPROXIMATE_FROM
-from selftaught.retrieval.approximate import Search as Search
-from selftaught.retrieval.approximate import approximate_nearest as approximate_nearest
-from selftaught.retrieval.approximate import choose_search as choose_search
-from selftaught.retrieval.approximate import recall_against_exact as recall_against_exact
-from selftaught.retrieval.clusters import Centers as Centers
-from selftaught.retrieval.clusters import find_centers as find_centers
-from selftaught.retrieval.clusters import find_groups as find_groups
-from selftaught.retrieval.density import CLEAR_STEP as CLEAR_STEP
-from selftaught.retrieval.density import LEAST_STEP as LEAST_STEP
-from selftaught.retrieval.density import estimate_photos_per_thing as estimate_photos_per_thing
-from selftaught.retrieval.density import shared_neighbors as shared_neighbors
-from selftaught.retrieval.groups import Neighbors as Neighbors
-from selftaught.retrieval.groups import Pairs as Pairs
-from selftaught.retrieval.groups import connect as connect
-from selftaught.retrieval.groups import diameter as diameter
-from selftaught.retrieval.groups import find_neighbors as find_neighbors
-from selftaught.retrieval.groups import members as members
-from selftaught.retrieval.metrics import Scores as Scores
-from selftaught.retrieval.metrics import map_at_r as map_at_r
-from selftaught.retrieval.metrics import r_precision as r_precision
-from selftaught.retrieval.metrics import recall_at_k as recall_at_k
-from selftaught.retrieval.metrics import score as score
-from selftaught.retrieval.neighbors import full_precision as full_precision
-from selftaught.retrieval.neighbors import nearest as nearest
-from selftaught.retrieval.threshold import Proposal as Proposal
-from selftaught.retrieval.threshold import propose_threshold as propose_threshold
+from selftaught.retrieval.approximate import (
+    APPROXIMATE_FROM,
+    Search,
+    approximate_nearest,
+    choose_search,
+    recall_against_exact,
+)
+from selftaught.retrieval.clusters import Centers, find_centers, find_groups
+from selftaught.retrieval.density import CLEAR_STEP, LEAST_STEP, estimate_photos_per_thing, shared_neighbors
+from selftaught.retrieval.groups import Neighbors, Pairs, connect, diameter, find_neighbors, members
+from selftaught.retrieval.metrics import Scores, map_at_r, r_precision, recall_at_k, score
+from selftaught.retrieval.neighbors import full_precision, nearest
+from selftaught.retrieval.threshold import Proposal, propose_threshold
