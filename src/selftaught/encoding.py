@@ -38,7 +38,7 @@ from selftaught.data import (
     view_matrices,
 )
 from selftaught.devices import available_cores
-from selftaught.errors import ImageError, Interrupted, SelftaughtError, UsageError, is_out_of_memory, printable
+from selftaught.errors import ImageError, Interrupted, SelftaughtError, UsageError, printable, raise_if_out_of_memory
 from selftaught.networks import EmbeddingNetwork, Preprocessing
 from selftaught.recipes import Settings
 
@@ -100,8 +100,7 @@ class Encoding:
             side = self.sides[-1]
             list(self.embed([Batch(torch.zeros(1, 1, 3, side, side, dtype=torch.uint8), [0], [])]))
         except (RuntimeError, ValueError, AssertionError) as error:
-            if is_out_of_memory(error):
-                raise
+            raise_if_out_of_memory(error)
             raise UsageError(f"the network cannot be used at {' and '.join(map(str, self.sides))} pixels") from None
 
     def encode(self, images: Iterable[ImageLike], batch_size: int) -> Iterator[Tensor]:

@@ -67,6 +67,12 @@ def is_out_of_memory(error: BaseException) -> bool:
     return kinds or any(sign in str(error) for sign in OUT_OF_MEMORY)
 
 
+def raise_if_out_of_memory(error: BaseException) -> None:
+    """Raise an error again that says that the memory is too small: it must not be told as a fault of a file or name."""
+    if is_out_of_memory(error):
+        raise error
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name that does not exist, with the nearest ones that do."""
     names = sorted(known)

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save
 from torch import nn
 
 import selftaught
-from selftaught.errors import SelftaughtError, UsageError, is_out_of_memory, one_line, printable, suggest
+from selftaught.errors import SelftaughtError, UsageError, one_line, printable, raise_if_out_of_memory, suggest
 from selftaught.files import open_regular, read_file, read_json, write_atomically, write_json
 from selftaught.networks import (
     HEADS,
@@ -145,16 +145,14 @@ def build_network(folder: Path, description: dict[str, Any], backbone: nn.Module
         head = HEADS[description["head"]](encoder.features, description["dim"])
         network = EmbeddingNetwork(encoder, {"f": head}, normalize=description["metric"] == "cosine")
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
-        if is_out_of_memory(error):
-            raise
+        raise_if_out_of_memory(error)
         raise _no_model(folder / DESCRIPTION, str(error)) from None
     file = folder / WEIGHTS
     try:
         with open_regular(file):
             network.load_state_dict(own_names(load_file(file), network))
     except (OSError, safetensors.SafetensorError, RuntimeError, ValueError, KeyError) as error:
-        if is_out_of_memory(error):
-            raise
+        raise_if_out_of_memory(error)
         raise SelftaughtError(f"cannot load {printable(file)}: {one_line(error)}") from None
     for key, tensor in network.state_dict().items():
         if not tensor.isfinite().all():  # every vector would be infinite or undefined, too

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from selftaught.data import Stamp
 from selftaught.embedder import Embedder
-from selftaught.errors import SelftaughtError, UsageError, is_out_of_memory, printable
+from selftaught.errors import SelftaughtError, UsageError, printable, raise_if_out_of_memory
 from selftaught.files import check_output, open_regular, read_file, read_json, write_atomically
 from selftaught.model_files import METRIC_NAMES
 
@@ -104,8 +104,7 @@ def read_vectors(path: Path) -> Vectors:
     except SelftaughtError:
         raise
     except Exception as error:  # readers can raise anything on files of other kinds
-        if is_out_of_memory(error):
-            raise
+        raise_if_out_of_memory(error)
         beside = f" or does not belong to {path.with_suffix('.json').name}" if path.suffix == ".npy" else ""
         raise SelftaughtError(
             f"{printable(path)} holds no vectors written by this version of selftaught embed, or is damaged"

@@ -17,7 +17,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from selftaught.errors import SelftaughtError, UsageError, is_out_of_memory, one_line, printable
+from selftaught.errors import SelftaughtError, UsageError, one_line, printable, raise_if_out_of_memory
 
 NAME = "images"
 FORMAT = 1
@@ -248,8 +248,7 @@ def _in_words(folder: Path) -> Iterator[None]:
     except SelftaughtError:
         raise
     except Exception as error:  # of damaged files, the database can raise anything
-        if is_out_of_memory(error):
-            raise
+        raise_if_out_of_memory(error)
         words = OF_SYSTEM.search(str(error))
         why = words[1] if words else OF_SOURCE.sub("", one_line(error, 1000))[:200]
         raise SelftaughtError(f"the index {printable(folder)} cannot be used: {why}") from None

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from selftaught.errors import UsageError, is_out_of_memory
+from selftaught.errors import UsageError, raise_if_out_of_memory
 from selftaught.networks.attention_ensemble import LEARNERS
 from selftaught.networks.preprocessing import Preprocessing
 from selftaught.retrieval import full_precision
@@ -81,8 +81,7 @@ class Encoder(nn.Module):
         try:
             pooled = self(torch.zeros(1, 3, size, size, dtype=torch.uint8, device=device))
         except (RuntimeError, TypeError, IndexError, AttributeError) as error:
-            if is_out_of_memory(error):
-                raise
+            raise_if_out_of_memory(error)
             raise ValueError(
                 f"the backbone {type(self.backbone).__name__} does not map 1×3×{size}×{size} images to a feature map "
                 f"(n×C×H×W) or a vector (n×C): {error}"

@@ -15,7 +15,7 @@ from huggingface_hub import constants
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from selftaught.errors import SelftaughtError, UsageError, is_out_of_memory, printable
+from selftaught.errors import SelftaughtError, UsageError, printable, raise_if_out_of_memory
 from selftaught.files import read_json
 
 OFFLINE_BACKBONE = "tf_efficientnet_lite0"
@@ -89,8 +89,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
     try:
         tensors = tensors_in(_content(path))
     except Exception as error:  # readers can raise anything on files of other kinds
-        if is_out_of_memory(error):
-            raise
+        raise_if_out_of_memory(error)
         why = "it is damaged, no safetensors, PyTorch or .npz file, or holds more than tensors, which is refused"
         raise SelftaughtError(f"cannot read weights from {printable(path)}: {why}") from None
     if not tensors:

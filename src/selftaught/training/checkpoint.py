@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Optimizer
 
-from selftaught.errors import SelftaughtError, is_out_of_memory, printable
+from selftaught.errors import SelftaughtError, printable, raise_if_out_of_memory
 from selftaught.files import open_regular, write_atomically
 from selftaught.parallel import run_on_first
 from selftaught.run_folder import CHECKPOINT, PARTIAL
@@ -109,8 +109,7 @@ def read_checkpoint(file: Path) -> Checkpoint:
                     raise ValueError("averages of the optimizer are missing")
                 return Checkpoint(file, parts, _read_state(content["progress"]))
         except Exception as error:  # a damaged archive can make the readers raise anything
-            if is_out_of_memory(error):
-                raise
+            raise_if_out_of_memory(error)
             raise DamagedCheckpoint(
                 f"the checkpoint {printable(file)} is damaged and cannot be read: the run must be started again"
             ) from None

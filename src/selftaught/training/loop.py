@@ -16,8 +16,8 @@ from selftaught.errors import (
     Interrupted,
     SelftaughtError,
     UsageError,
-    is_out_of_memory,
     printable,
+    raise_if_out_of_memory,
 )
 from selftaught.parallel import any_process, broadcast, broadcast_tensors, rank, shard
 from selftaught.retrieval import approximate_nearest, recall_against_exact
@@ -90,8 +90,7 @@ class Loop:
         try:
             self.learner.load_state_dict(content["learner"])
         except (RuntimeError, TypeError, AttributeError) as error:
-            if is_out_of_memory(error):
-                raise
+            raise_if_out_of_memory(error)
             raise UsageError(
                 f"the backbone is not the one that the checkpoint {printable(checkpoint.file)} was made with"
             ) from None
@@ -101,8 +100,7 @@ class Loop:
                 raise ValueError("sums of other losses")
             set_random_states(content["random"])  # last: building the parts draws random numbers
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            if is_out_of_memory(error):
-                raise
+            raise_if_out_of_memory(error)
             raise DamagedCheckpoint(
                 f"the checkpoint {printable(checkpoint.file)} does not fit this run: the run must be started again"
             ) from None

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from selftaught.embedder import Embedder
-from selftaught.errors import SelftaughtError, UsageError, is_out_of_memory, one_line, printable
+from selftaught.errors import SelftaughtError, UsageError, one_line, printable, raise_if_out_of_memory
 from selftaught.learners import Learner, build_learner
 from selftaught.model_files import describe
 from selftaught.networks import EmbeddingNetwork, Encoder, Pooling, Preprocessing, build_backbone
@@ -99,8 +99,7 @@ def load_unfinished(run: Path, own: nn.Module | None = None) -> Embedder:
         learner = build_learner(encoder, settings, len(state.files), torch.arange(len(state.files)) % 2)
         learner.start_from(start.network)
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
-        if is_out_of_memory(error):
-            raise
+        raise_if_out_of_memory(error)
         reason = printable(one_line(error))
         raise SelftaughtError(f"{printable(checkpoint.file)} does not fit its run: {reason}") from None
     # The wide head is used unwhitened, since whitening needs the embeddings of all images.
