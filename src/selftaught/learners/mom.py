@@ -126,7 +126,7 @@ class MOM(Learner):
 
     def _mine(self, features: Tensor) -> None:
         """Fill the pools; weights are divided by their mean, so that the loss has the scale of others."""
-        found = mine_pools(features.to(features.device if features.is_cuda else "cpu"))
+        found = mine_pools(features if features.is_cuda else features.cpu())
         self.positives.copy_(found.positives)
         self.negatives.copy_(found.negatives)
         self.weights.copy_(found.weights / found.weights[found.positives >= 0].mean().clamp(min=1e-12))

@@ -11,14 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from selftaught.learners.learner import VIEWS, Learner
-from selftaught.method import (
-    MovingAverage,
-    Reduction,
-    Similarity,
-    STMLLoss,
-    neighbor_batches,
-    parallel_search,
-)
+from selftaught.method import MovingAverage, Reduction, Similarity, STMLLoss, neighbor_batches, parallel_search
 from selftaught.networks import WHITENED_ON, EmbeddingNetwork, Encoder, linear_head, whitened_layer
 from selftaught.recipes import MaybeCount, Positive, Settings, Within
 from selftaught.retrieval import choose_search

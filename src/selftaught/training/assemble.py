@@ -134,7 +134,8 @@ def prepare(
     device = make_fabric(choose_device(requested.device), "32-true").device
     torch.manual_seed(requested.seed)
     backbone = _choose_backbone(stage.record, requested, context.own, resumed, start)
-    done = None if resumed and done is None else done or 0
+    if done is None and not resumed:
+        done = 0
     pace = None if done is None else measure_pace(Encoder(backbone.module, backbone.preprocessing).to(device), device)
     count, measured = len(images.training), len(images.evaluation or ())
     first = [] if requested.neighbors is not None else [neighbors or _usual_neighbors(stage.record, resumed)]
@@ -195,20 +196,20 @@ def assemble(
             if not resumed and start is None:
                 features.start(learner.network)
         yield Parts(
-            stage.folder,
-            record,
-            chosen,
-            images.training,
-            images.evaluation,
-            learner,
-            module,
-            optimizer,
-            fabric,
-            source,
-            reader,
-            Logbook(stage.folder, record.tensorboard),
-            context,
-            passes,
+            folder=stage.folder,
+            record=record,
+            settings=chosen,
+            images=images.training,
+            labeled=images.evaluation,
+            learner=learner,
+            module=module,
+            optimizer=optimizer,
+            fabric=fabric,
+            images_reader=source,
+            reader=reader,
+            logbook=Logbook(stage.folder, record.tensorboard),
+            context=context,
+            passes=passes,
         )
     finally:
         reader.close()
@@ -251,6 +252,7 @@ def _used_at(backbone: Backbone, chosen: Settings) -> Backbone:
 
 
 def make_optimizer(learner: Learner, settings: Settings) -> Optimizer:
+    """The optimizer that the settings ask for, with all of a learner's parameters."""
     assert settings.lr is not None
     groups = parameter_groups(learner.network, settings.lr, settings.head_lr)
     groups += learner.extra_groups(settings.head_lr)

@@ -70,7 +70,7 @@ def resolve(
         _compile(settings, images, device, batch_norm),
         *_search(settings, images, device),
         *_cache_side(settings, backbone),
-        automatic_workers(settings),
+        _workers(settings),
     ]
     changes: dict[str, Any] = {choice.name: choice.value for choice in choices if choice.name != "crop"}
     return replace(settings, **changes), choices
@@ -169,9 +169,8 @@ def _clusters(settings: Settings, images: int) -> list[Choice]:
         if settings.clusters > most:
             raise UsageError(f"{settings.clusters} clusters are too many for {images} images: give at most {most}")
         return [Choice("clusters", settings.clusters, "as asked for")]
-    return [
-        Choice("clusters", min(CLUSTERS, max(2, most)), f"at most {CLUSTERS}, and {settings.per_query} images each")
-    ]
+    reason = f"at most {CLUSTERS}, and {settings.per_query} images each"
+    return [Choice("clusters", min(CLUSTERS, max(2, most)), reason)]
 
 
 def _precision(settings: Settings, backbone: Backbone, device: torch.device) -> Choice:
@@ -234,17 +233,16 @@ def _compile(settings: Settings, images: int, device: torch.device, batch_norm: 
         return Choice("compile", False, f"on this {device.type} device it gains little")
     assert settings.epochs is not None
     seen = settings.epochs * images
-    long = seen >= COMPILE_FROM
     reason = f"{seen:,} images in all epochs, where it pays from {COMPILE_FROM:,} on"
-    return Choice("compile", long, reason)
+    return Choice("compile", seen >= COMPILE_FROM, reason)
 
 
 def _search(settings: Settings, images: int, device: torch.device) -> list[Choice]:
     if not isinstance(settings, STMLSettings) or settings.batches == "random":
         return []
-    search, reason = choose_search(settings.search, images, device)
     if settings.search == "auto" and images < APPROXIMATE_FROM:
         return []
+    search, reason = choose_search(settings.search, images, device)
     return [Choice("search", "exact" if search is nearest else "approximate", reason.partition(": ")[2])]
 
 
@@ -258,7 +256,7 @@ def _cache_side(settings: Settings, backbone: Backbone) -> list[Choice]:
     return [Choice("cache_side", side, f"decoded images are kept {CACHE_SIDE:g} times as large as a crop of {size}")]
 
 
-def automatic_workers(settings: Settings) -> Choice:
+def _workers(settings: Settings) -> Choice:
     if settings.workers is not None:
         return Choice("workers", settings.workers, "as asked for")
     cores, found = available_cores(), launched()

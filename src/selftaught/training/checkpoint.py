@@ -64,6 +64,7 @@ class Checkpoint:
 
 
 def save_checkpoint(path: Path, parts: Mapping[str, Any], state: TrainState) -> None:
+    """Write a run's progress, the states of its learner and optimizer, and that of the random numbers."""
     content = {
         "format": FORMAT,
         # Names cannot hold a zero byte, and one string is saved and read much faster than a million.

@@ -119,12 +119,13 @@ def _try(encoder: Encoder, fabric: Fabric, part: int | None, rows: int, embedded
 
 
 def _try_loss(learner: STML, fabric: Fabric, rows: int) -> None:
-    device = fabric.device
-    heads = {name: head for name, head in learner.network.heads.items() if isinstance(head, nn.Linear)}
+    """Run the loss and its gradient as training will, on random embeddings."""
     learned = {
-        name: torch.randn(rows, head.out_features, device=device, requires_grad=True) for name, head in heads.items()
+        name: torch.randn(rows, head.out_features, device=fabric.device, requires_grad=True)
+        for name, head in learner.network.heads.items()
+        if isinstance(head, nn.Linear)
     }
-    ids = torch.arange(rows // VIEWS, device=device).repeat(VIEWS)
+    ids = torch.arange(rows // VIEWS, device=fabric.device).repeat(VIEWS)
     for _ in range(3):  # a CUDA graph is recorded after the first time
         with fabric.autocast():
             loss = learner.loss({**learned, "teacher": learned["g"].detach()}, ids)["loss"]
@@ -137,6 +138,7 @@ def _black(count: int, size: int, device: torch.device) -> Tensor:
 
 @contextmanager
 def _unchanged(encoders: list[Encoder], device: torch.device) -> Iterator[None]:
+    """Afterwards the encoders' modes and buffers, and the random state, are as before."""
     modes = [encoder.training for encoder in encoders]
     buffers = [copy.deepcopy(dict(encoder.named_buffers())) for encoder in encoders]
     try:

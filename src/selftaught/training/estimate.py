@@ -33,12 +33,9 @@ COPIES = 5
 SAVED, SNAPSHOT = 3 * (COPIES - 1) + 3, 2
 """Numbers per parameter in a run folder at most: two checkpoints, a new one beside them, and three models, the served,
 the trained and the untrained one. And those of a snapshot: student and teacher."""
-
 PROCESS, IN_USE = int(1.1 * 2**30), 1.55
 """Bytes that a process on a CPU takes beside the network, and bytes in use per byte that the network keeps for its
 gradient: EfficientNet-Lite0 took 2.5 GiB with 12 views at once and 7.9 GiB with 60."""
-
-
 LOOKED_AT = 8
 """Views that a CPU embeds at once: training the heads on EfficientNet-Lite0 took 2.0 GiB."""
 

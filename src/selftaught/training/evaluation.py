@@ -70,7 +70,7 @@ Passes = dict[tuple[View, str, bool], FirstPass]
 
 
 class Evaluation:
-    """Embeds images with the learner's network and draws numbers from that. Labels are used here alone.
+    """Embeds images with the learner's network and measures it. Labels are used here alone.
 
     With several processes, each embeds a part of the images, and each gets all embeddings.
     """
@@ -170,18 +170,18 @@ class Evaluation:
                 )
                 heads, failures = stack_embeddings(batches, len(own), advance)
         self.learner.train()
-        views = 2 if view == "random" else 1
+        skipped = [Skipped(images.files[own[i]], reason) for i, reason in failures]
         if self.passes is not None and view != "random" and world() == 1:
-            lost = {i for i, _ in failures}
-            read = [images.files[i] for i in indices if i not in lost]
+            lost = {image.path for image in skipped}
+            read = [file for i in own if (file := images.files[i]) not in lost]
             state = {name: tensor.clone() for name, tensor in self.learner.network.state_dict().items()}
             embeddings = {name: rows[:, None] for name, rows in heads.items()}
             self.passes[looked] = FirstPass({file: row for row, file in enumerate(read)}, embeddings, state)
-        skipped = all_gather_list([Skipped(images.files[own[i]], reason) for i, reason in failures])
+        skipped = all_gather_list(skipped)
         if skipped:
             raise Unreadable(images, skipped)
         # A process without images contributes no rows, and learns their widths from the others.
         widths = dict(all_gather_list([(name, rows.shape[1]) for name, rows in heads.items()]))
-        empty = torch.empty(0, device=self.fabric.device)
+        views, empty = 2 if view == "random" else 1, torch.empty(0, device=self.fabric.device)
         parts = {name: heads.get(name, empty.view(0, width)).view(-1, views, width) for name, width in widths.items()}
         return {name: gather_rows(rows, len(indices)) for name, rows in parts.items()}

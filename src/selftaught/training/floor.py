@@ -12,15 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftaught.data import ImageFolder
-from selftaught.networks import (
-    WHITENED_FROM,
-    EmbeddingNetwork,
-    Encoder,
-    Pooling,
-    choose_exponent,
-    pool,
-    whitened_layer,
-)
+from selftaught.networks import WHITENED_FROM, EmbeddingNetwork, Encoder, Pooling, choose_exponent, pool, whitened_layer
 from selftaught.retrieval import score
 from selftaught.training.evaluation import RECALLS, Evaluation
 from selftaught.training.readout import Heads, Readout
@@ -69,12 +61,12 @@ def measure_floors(
     pools = PooledBackbone(encoder)
     seen = look(evaluation, images, pools)
     exponent = choose_exponent(seen.center[encoder.pooling])
-    floors = []
-    for whitened in (False, True) if len(seen.center["avg"]) >= WHITENED_FROM else (False,):
+    floors, enough = [], len(seen.center["avg"]) >= WHITENED_FROM
+    for whitened in (False, True) if enough else (False,):
         for pooling in pools.poolings:
-            layer = whitened_layer(seen.center[pooling], dim, exponent) if whitened else None
-            network = EmbeddingNetwork(encoder.pooled_by(pooling), {"f": layer or nn.Identity()}, normalize=True)
-            row = measure(seen, _readout(pooling, layer), evaluation)
+            head = whitened_layer(seen.center[pooling], dim, exponent) if whitened else nn.Identity()
+            network = EmbeddingNetwork(encoder.pooled_by(pooling), {"f": head}, normalize=True)
+            row = measure(seen, _readout(pooling, head), evaluation)
             floors.append(Floor(name_floor(pooling, whitened), network, row))
     return floors, exponent
 
@@ -134,5 +126,5 @@ def find_again(queries: Tensor, gallery: Tensor) -> float:
     return float((1 / torch.cat(ranks)).mean())
 
 
-def _readout(pooling: Pooling, layer: nn.Linear | None) -> Readout:
-    return lambda heads: F.normalize(heads[pooling] if layer is None else layer(heads[pooling]))
+def _readout(pooling: Pooling, head: nn.Module) -> Readout:
+    return lambda heads: F.normalize(head(heads[pooling]))

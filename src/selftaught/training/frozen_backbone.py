@@ -99,11 +99,10 @@ class FeatureReader(ImageReader):
         if not isinstance(head, nn.Linear) or head.out_features > head.in_features:
             return
         self._kept = self._kept or self._compute()
-        directions = broadcast(
-            principal_directions([block[:, 0] for block in self._kept["squash"][0]], head.out_features)
-        )
+        blocks, _ = self._kept["squash"]
+        directions = principal_directions([block[:, 0] for block in blocks], head.out_features)
         with torch.no_grad():
-            head.weight.copy_(directions)
+            head.weight.copy_(broadcast(directions))
 
     def _find(self, request: ViewRequest) -> np.ndarray:
         blocks, rows = self._kept[request.view]

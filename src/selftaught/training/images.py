@@ -67,7 +67,7 @@ def list_images(record: RunRecord) -> RunImages:
 
 
 def class_numbers(images: ImageFolder, method: str) -> Tensor | None:
-    """Each image's class as a number, -1 for those without label; None for a method without labels."""
+    """Each image's class as a number, -1 for those without a label; None for a method without labels."""
     if not find_method(method).labeled:
         return None
     labels = images.labels() if images.given is None or method != "slade" else images.given

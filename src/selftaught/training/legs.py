@@ -17,8 +17,10 @@ CHANGES = {"epochs", "lr", "head_lr"}
 
 
 def begin_leg(run: Path, record: RunRecord, changes: Mapping[str, Any]) -> RunRecord:
-    """The record of a run that goes on to another number of epochs. The epochs after a run's end get a schedule of
-    their own; before its end, one schedule covers all epochs."""
+    """The record of a run that goes on to another number of epochs.
+
+    The epochs after a run's end get a schedule of their own; before its end, one schedule covers all epochs.
+    """
     checkpoint = find_latest(run)
     state = None if checkpoint is None else checkpoint.state
     requested = change_settings(record.requested, changes)

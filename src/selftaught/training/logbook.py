@@ -66,6 +66,7 @@ class Logbook:
         self.write(state)
 
     def write(self, state: TrainState) -> None:
+        """Write all measurements so far, and now and then draw the curves."""
         if not self.writes:
             return
         write_atomically(self.run / START, json.dumps(state.start) + "\n", lasting=False)
@@ -99,6 +100,7 @@ class Logbook:
             self._writer.close()
 
     def draw(self, state: TrainState) -> None:
+        """Draw the curves of all measurements so far."""
         plot_curves(state.start, state.history, self.run / CURVES, len(state.labeled))
         self._drawn_at = time.monotonic()
 

@@ -141,9 +141,8 @@ class Loop:
 
     def _steps(self, state: TrainState) -> Iterator[str]:
         """Take the remaining steps of an epoch; yields after each a text for the progress line."""
-        device, size = self.parts.fabric.device, state.plan.shape[1]
+        device, recent, own = self.parts.fabric.device, Readback(), shard(state.plan.shape[1])
         plan, sums = state.plan.to(device), state.sums.to(device)
-        recent, own = Readback(), shard(size)
         first, began = state.step, time.monotonic()
         batches = self.parts.reader.read(self._requests(state.plan, state.epoch, first))
         for step, batch in enumerate(batches, first):
@@ -162,7 +161,7 @@ class Loop:
             if time.monotonic() - self.saved_at > SAVE_INTERVAL:
                 self._save_partial(state)
             pace = (step + 1 - first) / (time.monotonic() - began)
-            yield self._word(state, recent, pace, pace * size)
+            yield self._word(state, recent, pace)
 
     def _step(self, images: Tensor, indices: Tensor) -> Tensor:
         parts, learner = self.parts, self.learner
@@ -261,8 +260,9 @@ class Loop:
         if rank() == 0:
             (self.parts.folder / PARTIAL).unlink(missing_ok=True)
 
-    def _word(self, state: TrainState, recent: Readback, pace: float, images: float) -> str:
-        epochs = self.epochs
+    def _word(self, state: TrainState, recent: Readback, pace: float) -> str:
+        """The text of the progress line; ``pace``: steps in a second."""
+        epochs, images = self.epochs, pace * state.plan.shape[1]
         left = (epochs - state.epoch) * len(state.plan) - state.step
         seconds = left / pace + self.parts.logbook.seconds_beside_steps * (epochs - state.epoch)
         names = self.learner.loss_names[1:] or self.learner.loss_names  # the parts of the loss, if it has any

@@ -35,7 +35,6 @@ def save_floor(parts: Parts) -> None:
     """Measure the models that the backbone gives before the first step, and keep the one to compare with."""
     floors: list[Floor] = []
     about, exponent = {}, HALF
-    whitened = whitened_head(parts.learner, parts.settings, len(parts.images)) is not None
     encoder = _untrained_encoder(parts)
     if encoder is not None:
         floors, exponent = measure_floors(parts.survey, parts.images, parts.settings.dim, encoder)
@@ -46,9 +45,9 @@ def save_floor(parts: Parts) -> None:
     # Vectors that are made as those of the trained model, if there are such, so that "found again" can be compared.
     names = [name_floor(parts.learner.network.encoder.pooling, half) for half in (True, False)]
     best = next(floor for name in (ORIGIN, *names) for floor in floors if floor.name == name)
-    alike = whitened
+    alike = whitened_head(parts.learner, parts.settings, len(parts.images)) is not None
     if best.name == ORIGIN:
-        alike = whitened == (about.get("settings", {}).get("deliver") == "whitened" and about["metric"] == "cosine")
+        alike = alike == (about.get("settings", {}).get("deliver") == "whitened" and about["metric"] == "cosine")
     else:
         head, features = best.network.heads["f"], best.network.encoder.features
         kind, dim = ("linear", head.out_features) if isinstance(head, nn.Linear) else ("none", features)
@@ -88,15 +87,16 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
     wide, compared = whitened_head(learner, settings, len(parts.images)), finished and has_floor(parts)
     seen = look(parts.survey, parts.images) if wide is not None or compared else None
     exponent = parts.evaluation.exponent
-    network, head, dim = learner.network, learner.head, settings.dim
-    served = EmbeddingNetwork(network.encoder, {"f": network.heads["f"]}, network.normalize)
-    if wide is not None and seen is not None:
+    network = learner.network
+    if wide is None or seen is None:
+        served = EmbeddingNetwork(network.encoder, {"f": network.heads["f"]}, network.normalize)
+        about = _describe(parts, served, learner.head, settings.dim)
+    else:
         own = network.heads[wide]
         assert isinstance(own, nn.Linear)
         layer = whitened_layer(seen.center[wide], settings.dim, exponent, own)
         served = EmbeddingNetwork(network.encoder, {"f": layer}, normalize=True)
-        head, dim = "linear", layer.out_features
-    about = _describe(parts, served, head, dim)
+        about = _describe(parts, served, "linear", layer.out_features)
     embedder = Embedder(served, about if finished else about | {"finished": False})
     if not compared or seen is None:
         if rank() == 0:
@@ -148,6 +148,7 @@ def give_verdict(
 def _compare(
     floors: Mapping[str, Mapping[str, float]], best: str, row: Mapping[str, float], served: bool, alike: bool
 ) -> str:
+    """Both models' measurements in words, and which model is served or lies beside it."""
     before, after = floors[best]["found_again"], row["found_again"]
     without = "without this training" if ORIGIN in floors else "without training"
     untrained = best if best == ORIGIN else f"the untrained model ({best})"
@@ -158,19 +159,13 @@ def _compare(
         told += f"{most['recall@1']:.1%} at best: {by}) and {_change(row, most, 'map@r')} MAP@R "
         told += f"({row['map@r']:.1%}; {most['map@r']:.1%})"
     else:
-        told = f"images are found again at {after:.2%}, {without} at {before:.2%} ({best})"
+        told = f"images are found again at {after:.2%}, {without} at {before:.2%} ({best}): "
+        little = "so this says little; compare neighbors on the page of the run"
         if not alike:
-            told += (
-                ": the vectors of the two are made in different ways, so this says little; compare neighbors on the "
-                "page of the run"
-            )
+            told += f"the vectors of the two are made in different ways, {little}"
         else:
-            told += ": no sign that training did harm" if after >= before - SLACK else ": training made it worse"
-            if min(before, after) >= CEILING:
-                told += (
-                    ", but nearly all are found in any case, so this says little; compare neighbors on the page of the "
-                    "run"
-                )
+            told += "no sign that training did harm" if after >= before - SLACK else "training made it worse"
+            told += f", but nearly all are found in any case, {little}" if min(before, after) >= CEILING else ""
     if not served:
         if "recall@1" in row and row["recall@1"] < floors[best]["recall@1"]:
             told += f"; by the labels {untrained} is the better one: it is in {FLOOR}/"
@@ -185,6 +180,7 @@ def _compare(
 
 
 def _change(row: Mapping[str, float], most: Mapping[str, float], score: str) -> str:
+    """In words, by how much training changed a score, against the best model before it."""
     gain = round(100 * (row[score] - most[score]), 1)
     return f"{'gained' if gain > 0 else 'lost'} {abs(gain):.1f} points of" if gain else "did not change"
 
@@ -196,6 +192,7 @@ def words(row: Mapping[str, float]) -> str:
 
 
 def _describe(parts: Parts, network: EmbeddingNetwork, head: str, dim: int) -> dict[str, Any]:
+    """The description of a model of this stage; ``head``: the kind of its head "f"."""
     backbone, own = parts.record.backbone, parts.record.own_backbone is not None
     assert backbone is not None
     return describe(network, backbone=backbone, own_backbone=own, dim=dim, head=head, settings=asdict(parts.settings))

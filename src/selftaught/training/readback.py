@@ -9,20 +9,19 @@ class Readback:
 
     def __init__(self) -> None:
         self.values: list[float] | None = None
-        self._waiting: tuple[Tensor, torch.cuda.Event | None] | None = None
+        self._waiting: tuple[Tensor, torch.cuda.Event] | None = None
 
     def offer(self, losses: Tensor) -> None:
+        """Take in the losses of a step; left out while earlier ones are on their way."""
+        if losses.device.type != "cuda":
+            self.values = losses.tolist()
+            return
         if self._waiting is not None:
-            copy, event = self._waiting
-            if event is not None and not event.query():
+            copy, arrived = self._waiting
+            if not arrived.query():
                 return
             self.values = copy.tolist()
-        if losses.device.type == "cuda":
-            event = torch.cuda.Event()
-            copy = torch.empty(losses.shape, dtype=losses.dtype, pin_memory=True)
-            copy.copy_(losses, non_blocking=True)
-            event.record()
-            self._waiting = copy, event
-        else:
-            self._waiting = None
-            self.values = losses.tolist()
+        copy, arrived = torch.empty(losses.shape, dtype=losses.dtype, pin_memory=True), torch.cuda.Event()
+        copy.copy_(losses, non_blocking=True)
+        arrived.record()
+        self._waiting = copy, arrived

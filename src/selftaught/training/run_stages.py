@@ -1,4 +1,4 @@
-"""A run that is started or gone on with: its folder and its stages, checked before anything is written."""
+"""A run that is started or resumed: its folder and its stages, checked before anything is written."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -44,7 +44,7 @@ def start_run(record: RunRecord, context: Context, locked: ExitStack | None) -> 
 def resume_run(
     context: Context, allow_skipped: bool, changes: Mapping[str, Any], locked: ExitStack | None
 ) -> list[Stage]:
-    """The stages that are left of a run that is gone on with."""
+    """The stages that are left of a run that is resumed."""
     run, own = context.run, context.own
     record = read_record(run)
     if locked is not None:

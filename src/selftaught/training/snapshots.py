@@ -11,7 +11,7 @@ from safetensors.torch import save
 from selftaught.errors import SelftaughtError, one_line, printable
 from selftaught.files import make_folder, open_regular, write_atomically
 from selftaught.learners import STML, Learner
-from selftaught.networks import HEADS, EmbeddingNetwork, Encoder, Preprocessing, build_backbone
+from selftaught.networks import HEADS, EmbeddingNetwork, Encoder, Preprocessing, build_backbone, linear_head
 from selftaught.recipes import Settings
 from selftaught.run_folder import SNAPSHOTS, read_record
 
@@ -60,12 +60,11 @@ def load_snapshot(run: Path, epoch: int, device: torch.device) -> Snapshot:
         for kind in ("student", "teacher"):
             own = {name.removeprefix(f"{kind}."): t for name, t in state.items() if name.startswith(f"{kind}.")}
             if own:
-                encoder = Encoder(build_backbone(record.backbone, "none").module, preprocessing)
-                dims = {"f": record.settings.dim} if any(name.startswith("heads.f.") for name in own) else {}
-                dims |= {"g": _dim(own, "g")} if _dim(own, "g") else {}
-                heads = {
-                    h: HEADS[about["head"] if h == "f" else "linear"](encoder.features, d) for h, d in dims.items()
-                }
+                encoder, heads = Encoder(build_backbone(record.backbone, "none").module, preprocessing), {}
+                if any(name.startswith("heads.f.") for name in own):
+                    heads["f"] = HEADS[about["head"]](encoder.features, record.settings.dim)
+                if "heads.g.bias" in own:
+                    heads["g"] = linear_head(encoder.features, len(own["heads.g.bias"]))
                 network = EmbeddingNetwork(encoder, heads, normalize=about["normalize"] == "True")
                 network.load_state_dict(own)
                 networks[kind] = network.to(device).eval()
@@ -76,9 +75,3 @@ def load_snapshot(run: Path, epoch: int, device: torch.device) -> Snapshot:
 
 def _file(run: Path, epoch: int) -> Path:
     return run / SNAPSHOTS / f"epoch-{epoch:03d}.safetensors"
-
-
-def _dim(state: dict[str, torch.Tensor], head: str) -> int:
-    """The size of a head's embedding, taken from the last layer's bias; 0 if there is no such head."""
-    biases = [tensor for name, tensor in state.items() if re.fullmatch(rf"heads\.{head}(\.\d+)?\.bias", name)]
-    return len(biases[-1]) if biases else 0

@@ -61,7 +61,7 @@ def train_stage(stage: Stage, context: Context) -> Embedder:
         try:
             with assemble(stage, images, checkpoint is not None, context, passes, neighbors) as parts:
                 if neighbors is None and checkpoint is None and stage.record.requested.neighbors is None:
-                    neighbors = _look_for_things(parts)
+                    neighbors = _neighbors_for(parts)
                     if neighbors.value != parts.settings.neighbors:
                         continue  # once more: much depends on it, and the pass over the images is kept
                 return _train_parts(parts, checkpoint)
@@ -78,7 +78,7 @@ def train_stage(stage: Stage, context: Context) -> Embedder:
             images = images.without(error.images, error.skipped)
 
 
-def _look_for_things(parts: Parts) -> Choice:
+def _neighbors_for(parts: Parts) -> Choice:
     """The number of neighbors for these images; the usual one if the network knows nothing or the batch is given."""
     if not parts.record.pretrained or parts.record.requested.batch_size is not None:
         return choose_neighbors(None)

@@ -39,13 +39,17 @@ def read_start(stage: Path, checkpoint: Checkpoint | None = None) -> Start:
         )
     assert record.backbone is not None
     assert record.preprocessing is not None
-    prefix, learner = "network.", checkpoint.parts["learner"]
-    network = {name.removeprefix(prefix): tensor for name, tensor in learner.items() if name.startswith(prefix)}
-    reason = "weights from the checkpoint"
     assert record.settings is not None
-    pooling = record.settings.pooling
-    assert pooling is not None
-    return Start(record.backbone, record.preprocessing, pooling, bool(record.pretrained), network, reason)
+    assert record.settings.pooling is not None
+    prefix, learner = "network.", checkpoint.parts["learner"]
+    return Start(
+        record.backbone,
+        record.preprocessing,
+        record.settings.pooling,
+        bool(record.pretrained),
+        network={name.removeprefix(prefix): tensor for name, tensor in learner.items() if name.startswith(prefix)},
+        reason="weights from the checkpoint",
+    )
 
 
 def read_origin(run: str, own: nn.Module | None) -> tuple[Start, Embedder]:
