@@ -124,12 +124,11 @@ def find_owners(name: str) -> list[str]:
 def describe_settings() -> str:
     """The names of all settings: those of every method, then those of some, with the methods that have them."""
     shared = [name for name in setting_kinds(Settings) if name not in ("recipe", "method")]
+    all_names = [name for info in list_methods().values() for name in setting_kinds(info.learner.settings_class)]
     own: dict[str, list[str]] = {}
-    for method in list_methods().values():
-        for name in setting_kinds(method.learner.settings_class):
-            if name not in setting_kinds(Settings):
-                names = own.setdefault(", ".join(find_owners(name)), [])
-                names += [] if name in names else [name]
+    for name in dict.fromkeys(all_names):
+        if name not in setting_kinds(Settings):
+            own.setdefault(", ".join(find_owners(name)), []).append(name)
     return "; ".join([", ".join(shared), *(f"of {methods}: {', '.join(names)}" for methods, names in own.items())])
 
 

@@ -102,7 +102,7 @@ class Slade(LabeledLearner):
             raise UsageError("all images of --unlabeled are among those of --labeled: the method slade needs others")
         self.clusters, self.basis_weight, self.pairs = settings.clusters, settings.basis_weight, settings.pairs
         self.network = self.make_network(encoder, settings)
-        self.criterion = metric_loss("multi-similarity", 0, settings.dim)
+        self.criterion = metric_loss("multi-similarity")
         self.basis = nn.Parameter(torch.zeros(int(classes.max()) + 1, settings.dim))
         self.moments = nn.Buffer(torch.zeros(2, 2))
         """Mean and variance of the similarity of pairs within and across clusters; 0 before they are known."""

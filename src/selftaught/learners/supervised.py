@@ -69,10 +69,10 @@ class MetricLoss(nn.Module):
         return loss
 
 
-def metric_loss(name: str, classes: int, dim: int, beta: float = 50) -> MetricLoss:
+def metric_loss(name: str, classes: int = 0, dim: int = 0, beta: float = 50) -> MetricLoss:
     """A loss by name, as published, except that the margin of 0.5 of the contrastive loss is ours.
 
-    ``beta`` belongs to the multi-similarity loss.
+    ``classes`` and ``dim`` are for Proxy-Anchor, ``beta`` for the multi-similarity loss.
     """
     try:
         from pytorch_metric_learning import losses, miners

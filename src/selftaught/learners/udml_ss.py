@@ -65,12 +65,11 @@ class UDMLSS(Learner):
         assert settings.clusters is not None
         self.per_class, self.clusters = settings.per_query, settings.clusters
         self.network = self.make_network(encoder, settings)
-        self.criterion = metric_loss("multi-similarity", self.clusters, settings.dim, beta=BETA)
+        self.criterion = metric_loss("multi-similarity", beta=BETA)
         self.rotation_weight = 0.0 if settings.train == "heads" else settings.rotation_weight
         self.rotation: nn.Module | None = None
         if self.rotation_weight:
-            layers = nn.Linear(encoder.features, WIDTH), nn.ReLU(), nn.Linear(WIDTH, TURNS)
-            self.rotation = nn.Sequential(*layers)
+            self.rotation = nn.Sequential(nn.Linear(encoder.features, WIDTH), nn.ReLU(), nn.Linear(WIDTH, TURNS))
         self.labels = nn.Buffer(torch.zeros(images, dtype=torch.long))
         self.centers = nn.Buffer(torch.zeros(self.clusters, settings.dim))
         """The centers; all 0 before the first clustering."""

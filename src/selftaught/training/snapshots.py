@@ -42,8 +42,8 @@ def write_snapshot(run: Path, epoch: int, learner: Learner) -> None:
 
 def kept(run: Path) -> list[int]:
     """The epochs whose networks a run has kept, in order; 0 is before training."""
-    names = [re.fullmatch(r"epoch-(\d+)\.safetensors", path.name) for path in (run / SNAPSHOTS).glob("*")]
-    return sorted(int(name[1]) for name in names if name)
+    found = [re.fullmatch(r"epoch-(\d+)\.safetensors", path.name) for path in (run / SNAPSHOTS).glob("*")]
+    return sorted(int(match[1]) for match in found if match)
 
 
 def load_snapshot(run: Path, epoch: int, device: torch.device) -> Snapshot:
