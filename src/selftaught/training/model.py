@@ -45,9 +45,9 @@ def save_floor(parts: Parts) -> None:
     # Vectors that are made as those of the trained model, if there are such, so that "found again" can be compared.
     names = [name_floor(parts.learner.network.encoder.pooling, half) for half in (True, False)]
     best = next(floor for name in (ORIGIN, *names) for floor in floors if floor.name == name)
-    alike = whitened_head(parts.learner, parts.settings, len(parts.images)) is not None
+    alike = whitened = whitened_head(parts.learner, parts.settings, len(parts.images)) is not None
     if best.name == ORIGIN:
-        alike = alike == (about.get("settings", {}).get("deliver") == "whitened" and about["metric"] == "cosine")
+        alike = whitened == (about.get("settings", {}).get("deliver") == "whitened" and about["metric"] == "cosine")
     else:
         head, features = best.network.heads["f"], best.network.encoder.features
         kind, dim = ("linear", head.out_features) if isinstance(head, nn.Linear) else ("none", features)
@@ -83,11 +83,10 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
     It is the trained model. If the recipe asks for the better one and images are found again less surely than without
     training, it is the untrained model, and the trained one is kept beside it.
     """
-    learner, settings, say = parts.learner, parts.settings, parts.context.reporter.say
+    learner, network, settings = parts.learner, parts.learner.network, parts.settings
     wide, compared = whitened_head(learner, settings, len(parts.images)), finished and has_floor(parts)
     seen = look(parts.survey, parts.images) if wide is not None or compared else None
     exponent = parts.evaluation.exponent
-    network = learner.network
     if wide is None or seen is None:
         served = EmbeddingNetwork(network.encoder, {"f": network.heads["f"]}, network.normalize)
         about = _describe(parts, served, learner.head, settings.dim)
@@ -122,7 +121,7 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
         floors = {name: floor for name, floor in models["models"].items() if name != "trained"}
         count = len(parts.labeled or ())
         verdict = give_verdict(floors, models["floor"], row, serves_floor, count, models["alike"])
-        say(f"the model is in {printable(parts.folder)}: {verdict}")
+        parts.context.reporter.say(f"the model is in {printable(parts.folder)}: {verdict}")
     return embedder
 
 
@@ -149,10 +148,10 @@ def _compare(
     floors: Mapping[str, Mapping[str, float]], best: str, row: Mapping[str, float], served: bool, alike: bool
 ) -> str:
     """Both models' measurements in words, and which model is served or lies beside it."""
-    before, after = floors[best]["found_again"], row["found_again"]
+    scored, before, after = "recall@1" in row, floors[best]["found_again"], row["found_again"]
     without = "without this training" if ORIGIN in floors else "without training"
     untrained = best if best == ORIGIN else f"the untrained model ({best})"
-    if "recall@1" in row:
+    if scored:
         most = {score: max(floor[score] for floor in floors.values()) for score in ("recall@1", "map@r")}
         by = max(floors, key=lambda name: floors[name]["recall@1"])
         told = f"training {_change(row, most, 'recall@1')} Recall@1 ({row['recall@1']:.1%}; {without} "
@@ -167,13 +166,13 @@ def _compare(
             told += "no sign that training did harm" if after >= before - SLACK else "training made it worse"
             told += f", but nearly all are found in any case, {little}" if min(before, after) >= CEILING else ""
     if not served:
-        if "recall@1" in row and row["recall@1"] < floors[best]["recall@1"]:
+        if scored and row["recall@1"] < floors[best]["recall@1"]:
             told += f"; by the labels {untrained} is the better one: it is in {FLOOR}/"
         return told
-    if "recall@1" in row:
+    if scored:
         told += f"; images are found again less surely than {without} ({after:.2%}, {before:.2%})"
     told += f", so {untrained} is served, and the trained one is in {TRAINED}/"
-    if "recall@1" not in row:
+    if not scored:
         return told
     right = row["recall@1"] <= floors[best]["recall@1"]
     return told + f"; the labels say that this was {'right' if right else 'wrong'}"
