@@ -15,8 +15,8 @@ from selftaught.model_files import DESCRIPTION
 from selftaught.networks import WHITENED_FROM, WHITENED_ON
 
 UNASKED = (
-    "vectors are rescaled (half-whitened) on these images, so that fine differences count more; --no-whiten leaves them "
-    "as they are"
+    "vectors are rescaled (half-whitened) on these images, so that fine differences count more; --no-whiten leaves "
+    "them as they are"
 )
 
 
