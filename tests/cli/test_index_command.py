@@ -322,3 +322,6 @@ def test_an_index_of_an_untrained_network_is_whitened_and_stays_as_it_was_made(c
     draw_photos(few / "more", classes=10, photos=4)
     code, _, log = call("index", model, few, *words, tmp_path / "plain")
     assert (code, "whiten" in log) == (0, False)
+    for index, option in (("plain", "--whiten"), ("index", "--mirror")):
+        code, _, error = call("index", model, few, option, *words, tmp_path / index)
+        assert (code, "of another --size, --mirror, --scales or --whiten" in error) == (2, True)

@@ -8,6 +8,7 @@ from conftest import Call, draw_photos
 from selftaught import Embedder
 from selftaught.cli.model_use import embed_whitened
 from selftaught.data import ImageFolder, find_images
+from selftaught.errors import SelftaughtError
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +45,13 @@ def test_photos_that_are_all_equal_are_not_whitened_unless_that_is_asked_for(
 ) -> None:
     for number in range(40):
         Image.new("RGB", (50, 50), "red").save(tmp_path / f"{number}.png")
-    model, _, vectors, _ = embed_whitened(untrained, None, find_images(tmp_path), False)
-    assert vectors.isfinite().all()
-    torch.testing.assert_close(vectors, model.encode(find_images(tmp_path).paths()))
+    images = find_images(tmp_path)
+    for plain in (untrained, untrained.seeing(mirror=True)):
+        model, _, vectors, _ = embed_whitened(plain, None, images, False)
+        assert model is plain
+        torch.testing.assert_close(vectors, model.encode(images.paths()))
+        with pytest.raises(SelftaughtError, match="cannot whiten"):
+            embed_whitened(plain, True, images, False)
 
 
 def test_search_and_evaluate_say_that_they_whiten(many: ImageFolder, tmp_path: Path, call: Call) -> None:
@@ -57,4 +62,6 @@ def test_search_and_evaluate_say_that_they_whiten(many: ImageFolder, tmp_path: P
     assert "--no-whiten leaves them as they are" in whitened[2]
     assert "whiten" not in plain[2]
     assert whitened[1] != plain[1]
-    assert "--no-whiten leaves them" in call("evaluate", "small", many.root, "--device", "cpu", "--no-floor")[2]
+    for words in ((), ("--mirror",)):
+        code, _, log = call("evaluate", "small", many.root, "--device", "cpu", "--no-floor", *words)
+        assert (code, log.count("--no-whiten leaves them")) == (0, 1)

@@ -158,6 +158,20 @@ def test_a_shard_is_followed_and_what_lies_beside_it_stays(embedder: Embedder, p
     assert (sync_images(index, shards / "*.tar", quiet=True).removed, len(index)) == (4, 3)
 
 
+@pytest.mark.parametrize("pattern", ["a[1].tar", "**/*.tar"])
+def test_a_shard_is_followed_by_a_name_with_brackets_and_by_a_pattern_of_folders(
+    embedder: Embedder, photos: Path, tmp_path: Path, pattern: str
+) -> None:
+    shard, index = tmp_path / "shards" / "a[1].tar", make_index(tmp_path / "index", embedder)
+    shard.parent.mkdir()
+    for names in (("0.jpg", "1.jpg"), ("0.jpg",)):
+        with tarfile.open(shard, "w") as archive:
+            for name in names:
+                archive.add(photos / "class 0" / name, name)
+        change = sync_images(index, shard.parent / pattern, quiet=True)
+    assert (change.removed, len(index)) == (1, 1)
+
+
 def test_a_folder_that_is_named_like_a_shard_is_followed(embedder: Embedder, tmp_path: Path) -> None:
     images = draw_photos(tmp_path / "images", classes=2, photos=3).rename(tmp_path / "photos.tar")
     index = make_index(tmp_path / "index", embedder)

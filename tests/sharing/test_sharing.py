@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from conftest import TINY, Call
 from selftaught import Embedder, train
-from selftaught.data import draw_photos
+from selftaught.data import draw_photos, find_images
 from selftaught.errors import SelftaughtError, UsageError
 from selftaught.model_files import describe
 from selftaught.networks import HEADS, EmbeddingNetwork, Encoder, Preprocessing, build_backbone, timm_form
@@ -206,6 +206,15 @@ def test_the_card_of_an_untrained_model_that_a_run_serves_says_so(run: Path, tmp
     assert "Trained on" not in card
     assert "so this is the model without that training" in card
     assert "40.0% before, 30.0% after. This is the model before." in card
+
+
+def test_the_card_of_an_untrained_network_says_whether_it_is_whitened(photos: Path, tmp_path: Path) -> None:
+    untrained = Embedder.untrained("small", "cpu")
+    whitened = untrained.whiten(find_images(photos).paths())
+    for model, told in ((untrained, "small; it was"), (whitened, "small, its features half-whitened on ")):
+        model.save(tmp_path / "model")
+        card = (tmp_path / "model" / "README.md").read_text("utf-8")
+        assert told in card
 
 
 def test_without_labels_the_card_promises_nothing(photos: Path, tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def test_an_image_is_found_again_by_its_rank_among_all() -> None:
     gallery = torch.arange(4.0)[:, None]
     assert find_again(gallery, gallery) == 1
     assert find_again(gallery + torch.tensor([[0.0], [0.0], [0.0], [-1.2]]), gallery) == pytest.approx((3 + 1 / 3) / 4)
+    assert find_again(gallery * float("nan"), gallery) == pytest.approx(1 / 2.5), "undefined vectors find nothing"
 
 
 def test_a_whitened_layer_does_the_work_of_the_layer_before_it() -> None:

@@ -117,7 +117,7 @@ def export(
     images: Annotated[
         str | None,
         typer.Argument(
-            help="Images for the check, which takes 16 of them, and for --whiten. (default: drawn ones)",
+            help="Images for the check, which takes up to 16, and for --whiten. (default: drawn ones)",
             metavar="IMAGES",
         ),
     ] = None,

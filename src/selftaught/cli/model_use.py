@@ -1,6 +1,6 @@
 """What the commands that use a model share: they load it, embed images with it, and say which could not be read."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from torch import Tensor
@@ -14,7 +14,10 @@ from selftaught.errors import SelftaughtError, UsageError, counted, printable
 from selftaught.model_files import DESCRIPTION
 from selftaught.networks import WHITENED_FROM, WHITENED_ON
 
-UNASKED = "vectors are whitened on these images, which shows finer differences; --no-whiten leaves them as they are"
+UNASKED = (
+    "vectors are rescaled (half-whitened) on these images, so that fine differences count more; --no-whiten leaves "
+    "them as they are"
+)
 
 
 def load_model(use: ModelUse) -> Embedder:
@@ -54,23 +57,18 @@ def load_whitened(use: ModelUse, images: ImageFolder, kept: Path | None = None, 
     ``by_default``: an untrained model is whitened without being asked, unless the kept one is not.
     """
     embedder, wanted = load_model(use), use.whiten
+    if not (by_default and _is_untrained(embedder) if wanted is None else wanted):
+        return embedder
     known = Embedder.load(kept, use.device) if kept is not None and (kept / DESCRIPTION).is_file() else None
-    if wanted is None and by_default and _is_untrained(embedder):
-        wanted = len(images) >= WHITENED_FROM if known is None else "whitened" in known.description
-    if not wanted:
+    if wanted is None and (len(images) < WHITENED_FROM if known is None else "whitened" not in known.description):
         return embedder
     if known is None:
-        try:
-            whitened = whiten(embedder, images)
-        except SelftaughtError:
-            if use.whiten:
-                raise
-            return embedder
-        if use.whiten is None:
-            Reporter().say(UNASKED)
-        return whitened
+        return _try_to_whiten(embedder, wanted, lambda: whiten(embedder, images))
     if known.description.get("whitened") != embedder.identity:
-        raise UsageError(f"{printable(kept)} was whitened from another model: give another --out")
+        raise UsageError(
+            f"{printable(kept)} is of another model, or of another --size, --mirror, --scales or --whiten: "
+            "give what it was made with, or another --out"
+        )
     return known
 
 
@@ -84,19 +82,26 @@ def embed_whitened(
     if not (_is_untrained(embedder) and len(images) >= WHITENED_FROM if wanted is None else wanted):
         return embedder, *embed_folder(embedder, images, allow_skipped)
     if embedder.description["head"] != "none" or embedder.mirror or embedder.scales > 1:
-        embedder = whiten(embedder, images)
-        return embedder, *embed_folder(embedder, images, allow_skipped)
+        whitened = _try_to_whiten(embedder, wanted, lambda: whiten(embedder, images))
+        return whitened, *embed_folder(whitened, images, allow_skipped)
     images, features, skipped = embed_folder(embedder.raw, images, allow_skipped)  # one pass is enough
+    some = features[:: -(-len(features) // WHITENED_ON)]
+    whitened = _try_to_whiten(embedder, wanted, lambda: embedder.whiten_by(some))
+    layer = whitened.network.heads["f"]
+    return whitened, images, F.normalize(layer(features.to(embedder.device))).cpu(), skipped
+
+
+def _try_to_whiten(embedder: Embedder, wanted: bool | None, make: Callable[[], Embedder]) -> Embedder:
+    """The whitened model; if nobody asked for it (``wanted`` is None), this is printed, and it may be impossible."""
     try:
-        whitened = embedder.whiten_by(features[:: -(-len(features) // WHITENED_ON)])
+        whitened = make()
     except SelftaughtError:
         if wanted:
             raise
-        return embedder, images, F.normalize(features), skipped
+        return embedder
     if wanted is None:
         Reporter().say(UNASKED)
-    layer = whitened.network.heads["f"]
-    return whitened, images, F.normalize(layer(features.to(embedder.device))).cpu(), skipped
+    return whitened
 
 
 def _is_untrained(embedder: Embedder) -> bool:

@@ -1,5 +1,6 @@
 """Changes of an index: images are added, removed, brought in line with a folder."""
 
+import glob
 import os
 import re
 import time
@@ -74,7 +75,10 @@ def sync_images(
         index.table.refresh()
         for place, images in zip(sources, folders, strict=True):
             root, here = str(plain_path(images.root)), set(_paths(images))
-            shards = None if images.members is None else [plain_path(name) for name in expand(absolute(place))]
+            shards = None
+            if images.members is not None:  # those that are there, and all names that were asked for
+                shards = [glob.escape(str(plain_path(images.root) / name)) for name in images.members.archives]
+                shards += [str(plain_path(name)) for name in expand(absolute(place))]
             below = [path for path in index.table.paths() if is_below(path, root) and path not in here]
             gone = [path for path in below if _is_of(shards, path)]
             index.table.remove(gone)
@@ -177,13 +181,13 @@ def measure_recall(table: ImageTable) -> float:
     return sum(hits) / len(hits)
 
 
-def _is_of(shards: Sequence[Path] | None, path: str) -> bool:
+def _is_of(shards: Sequence[str] | None, path: str) -> bool:
     """Whether an image lies, or has lain, in a shard of one of these names; without any, whether it lies in none."""
     names = [path[: found.end()] for found in re.finditer(r"\.tar(?=/)", path, re.IGNORECASE)]
     there = [name for name in names if Path(name).is_file()]
     if shards is None:
         return not there
-    return any(Path(name).match(str(shard)) for name in there or names for shard in shards)
+    return any(Path(name).match(shard) for name in there or names for shard in shards)
 
 
 def _paths(images: ImageFolder) -> list[str]:

@@ -126,7 +126,7 @@ def choose_exponent(features: Tensor) -> float:
     untrained network's do for things that it knows well (docs/best.md). Then two neighbors share many of their own
     neighbors, and the nearest image stands out among all; the product of the two is what decides. Where a few photos
     each of many things stand out, small differences are what tells them apart, whatever that product is; with more
-    photos of each, that cost 7 points of MAP@R.
+    photos of each, that cost 6 points of MAP@R.
 
     Args:
         features: n×F of an untrained network.

@@ -121,8 +121,8 @@ def find_again(queries: Tensor, gallery: Tensor) -> float:
     for start in range(0, len(queries), ROWS):
         distances = torch.cdist(queries[start : start + ROWS].float(), gallery.float())
         own = distances.diagonal(start)[:, None]
-        nearer, as_near = (distances < own).sum(1), (distances == own).sum(1)
-        ranks.append(nearer + (as_near + 1) / 2)
+        nearer, further = (distances < own).sum(1), (distances > own).sum(1)  # undefined ones are neither
+        ranks.append((nearer + len(gallery) - further + 1) / 2)
     return float((1 / torch.cat(ranks)).mean())
 
 
