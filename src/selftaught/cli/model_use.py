@@ -10,6 +10,7 @@ from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import Failures, ImageFolder, Skipped, check_skipped
 from selftaught.embedder import Embedder
+from selftaught.encoding import BATCH_SIZE
 from selftaught.errors import SelftaughtError, UsageError, counted, printable
 from selftaught.model_files import DESCRIPTION
 from selftaught.networks import WHITENED_FROM, WHITENED_ON
@@ -87,8 +88,9 @@ def embed_whitened(
     images, features, skipped = embed_folder(embedder.raw, images, allow_skipped)  # one pass is enough
     some = features[:: -(-len(features) // WHITENED_ON)]
     whitened = _try_to_whiten(embedder, wanted, lambda: embedder.whiten_by(some))
-    layer = whitened.network.heads["f"]
-    return whitened, images, F.normalize(layer(features.to(embedder.device))).cpu(), skipped
+    for rows in features.split(BATCH_SIZE):  # in place: all of them once more may not fit the memory
+        rows.copy_(F.normalize(whitened.network.heads["f"](rows.to(embedder.device))))
+    return whitened, images, features, skipped
 
 
 def _try_to_whiten(embedder: Embedder, wanted: bool | None, make: Callable[[], Embedder]) -> Embedder:

@@ -76,9 +76,9 @@ def sync_images(
         for place, images in zip(sources, folders, strict=True):
             root, here = str(plain_path(images.root)), set(_paths(images))
             shards = None
-            if images.members is not None:  # those that are there, and all names that were asked for
-                shards = [glob.escape(str(plain_path(images.root) / name)) for name in images.members.archives]
-                shards += [str(plain_path(name)) for name in expand(absolute(place))]
+            if images.members is not None:  # all names that were asked for, and those that are there
+                shards = [str(plain_path(name)) for name in expand(absolute(place))]
+                shards += [glob.escape(str(Path(root, name))) for name in images.members.archives]
             below = [path for path in index.table.paths() if is_below(path, root) and path not in here]
             gone = [path for path in below if _is_of(shards, path)]
             index.table.remove(gone)
