@@ -54,7 +54,7 @@ def test_photos_that_are_all_equal_are_not_whitened_unless_that_is_asked_for(
             embed_whitened(plain, True, images, False)
 
 
-def test_search_and_evaluate_say_that_they_whiten(many: ImageFolder, tmp_path: Path, call: Call) -> None:
+def test_search_evaluate_and_cluster_say_that_they_whiten(many: ImageFolder, tmp_path: Path, call: Call) -> None:
     query, sheet = many.path(0), ("--out", tmp_path / "sheet.png")
     whitened = call("search", "small", query, "--in", many.root, "--device", "cpu", *sheet)
     plain = call("search", "small", query, "--in", many.root, "--device", "cpu", "--no-whiten", *sheet)
@@ -65,3 +65,7 @@ def test_search_and_evaluate_say_that_they_whiten(many: ImageFolder, tmp_path: P
     for words in ((), ("--mirror",)):
         code, _, log = call("evaluate", "small", many.root, "--device", "cpu", "--no-floor", *words)
         assert (code, log.count("--no-whiten leaves them")) == (0, 1)
+    for option, said in (((), 1), (("--no-whiten",), 0), (("--whiten",), 0)):
+        out = tmp_path / f"groups{''.join(option)}"
+        code, _, log = call("cluster", "small", many.root, "--out", out, "--device", "cpu", *option)
+        assert (code, log.count("--no-whiten leaves them")) == (0, said)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from selftaught.cli.model_use import embed_folder, load_model
+from selftaught.cli.model_use import UNASKED, embed_folder, load_model, wants_whitening
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import open_images
@@ -31,8 +31,11 @@ def cluster(
     with fill_folder(out) as place:
         images, vectors, _ = embed_folder(embedder, images, allow_skipped)
         if known is None:
+            whitened = wants_whitening(embedder, use.whiten, images)
+            if whitened and use.whiten is None:
+                Reporter().say(UNASKED)
             Reporter().say("finding groups")
-            found = find_new_groups(images, vectors, smallest, bool(use.whiten), embedder.identity)
+            found = find_new_groups(images, vectors, smallest, whitened, embedder.identity)
         else:
             found = sort_photos(images, vectors, known)
         write_atomically(place / PHOTOS, to_csv(found.rows()))

@@ -168,11 +168,7 @@ def dedup(
     find(use, images, out, threshold, script, allow_skipped)
 
 
-@uses_model(
-    whiten=Annotated[
-        bool | None, typer.Option("--whiten", help="Compare half-whitened vectors: finer differences count more.")
-    ]
-)
+@uses_model(whiten=WhitenUntrained)
 def cluster(
     use: ModelUse,
     images: Images,

@@ -80,7 +80,7 @@ def embed_whitened(
 
     ``wanted``: whiten the model on these images; None: if it is untrained and they are enough.
     """
-    if not (_is_untrained(embedder) and len(images) >= WHITENED_FROM if wanted is None else wanted):
+    if not wants_whitening(embedder, wanted, images):
         return embedder, *embed_folder(embedder, images, allow_skipped)
     if embedder.description["head"] != "none" or embedder.mirror or embedder.scales > 1:
         whitened = _try_to_whiten(embedder, wanted, lambda: whiten(embedder, images))
@@ -91,6 +91,11 @@ def embed_whitened(
     for rows in features.split(BATCH_SIZE):  # in place: all of them once more may not fit the memory
         rows.copy_(F.normalize(whitened.network.heads["f"](rows.to(embedder.device))))
     return whitened, images, features, skipped
+
+
+def wants_whitening(embedder: Embedder, wanted: bool | None, images: ImageFolder) -> bool:
+    """Whether vectors are to be whitened; ``wanted`` None: if the model is untrained and the images are enough."""
+    return _is_untrained(embedder) and len(images) >= WHITENED_FROM if wanted is None else wanted
 
 
 def _try_to_whiten(embedder: Embedder, wanted: bool | None, make: Callable[[], Embedder]) -> Embedder:
