@@ -104,20 +104,13 @@ def test_the_clearer_the_groups_the_less_is_whitened() -> None:
     assert choose_exponent(4 * grouped(1.7)) == exponents[1]  # lengths do not count; a power of two rounds nothing
 
 
-def test_small_groups_of_many_things_are_half_whitened() -> None:
+@pytest.mark.parametrize(("things", "photos", "exponent"), [(200, 3, 0.5), (60, 12, 0.2)])
+def test_small_groups_of_many_things_are_half_whitened(things: int, photos: int, exponent: float) -> None:
     random = torch.Generator().manual_seed(0)
-    things = torch.randn(200, 1, 64, generator=random) + 0.1 * torch.randn(200, 3, 64, generator=random)
-    features = things.flatten(0, 1)
-    assert count_photos_per_thing(features) == 3
-    assert choose_exponent(features) == 0.5
-
-
-def test_larger_groups_of_things_are_whitened_by_how_clear_they_are() -> None:
-    random = torch.Generator().manual_seed(0)
-    things = torch.randn(60, 1, 64, generator=random) + 0.1 * torch.randn(60, 12, 64, generator=random)
-    features = things.flatten(0, 1)
-    assert count_photos_per_thing(features) == 12
-    assert choose_exponent(features) == 0.2
+    spread = 0.1 * torch.randn(things, photos, 64, generator=random)
+    features = (torch.randn(things, 1, 64, generator=random) + spread).flatten(0, 1)
+    assert count_photos_per_thing(features) == photos
+    assert choose_exponent(features) == exponent
 
 
 @pytest.mark.parametrize("features", [torch.ones(9, 4), torch.full((9, 4), torch.nan), torch.randn(2, 4)])
