@@ -6,6 +6,7 @@ from PIL import Image
 
 from conftest import Call, draw_photos
 from selftaught import Embedder
+from selftaught.cli.explore import embed_versions
 from selftaught.cli.model_use import embed_whitened
 from selftaught.data import ImageFolder, find_images
 from selftaught.errors import SelftaughtError
@@ -69,3 +70,13 @@ def test_search_evaluate_and_cluster_say_that_they_whiten(many: ImageFolder, tmp
         out = tmp_path / f"groups{''.join(option)}"
         code, _, log = call("cluster", "small", many.root, "--out", out, "--device", "cpu", *option)
         assert (code, log.count("--no-whiten leaves them")) == (0, said)
+
+
+def test_models_that_are_compared_on_the_page_are_whitened_only_if_that_is_asked_for(
+    untrained: Embedder, many: ImageFolder
+) -> None:
+    pytest.importorskip("lancedb")
+    models = {"before": untrained, "after": untrained.seeing(mirror=True)}
+    assert [version.embedder for version in embed_versions(many, models, None, False).versions] == list(models.values())
+    (alone,) = embed_versions(many, {"before": untrained}, None, False).versions
+    assert "whitened" in alone.embedder.description

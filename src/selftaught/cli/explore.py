@@ -73,6 +73,7 @@ def embed_versions(
 ) -> Exhibit:
     """The images that can be read, as each of the models sees them; ``whitened``: as for :func:`embed_whitened`."""
     versions = []
+    whitened = whitened if len(models) == 1 else bool(whitened)  # several are compared as they are
     for name, loaded in models.items():
         model, images, vectors, _ = embed_whitened(loaded, whitened, images, allow_skipped)
         versions.append(Version(name, model, vectors))
