@@ -26,8 +26,9 @@ def test_an_untrained_model_is_whitened_on_the_images_in_one_pass(untrained: Emb
     model, images, vectors, skipped = embed_whitened(untrained, None, many, False)
     assert (len(images), skipped) == (40, [])
     twice = untrained.whiten(many.paths())
-    assert model.identity == twice.identity
-    torch.testing.assert_close(vectors, twice.encode(many.paths()), rtol=1e-3, atol=1e-4)
+    assert model.description["whitened"] == twice.description["whitened"] == untrained.identity
+    again = twice.encode(many.paths())  # fitted once more, so its directions may be turned by rounding, not its cosines
+    torch.testing.assert_close(vectors @ vectors.T, again @ again.T, rtol=1e-3, atol=1e-3)
     mirrored, _, seen, _ = embed_whitened(untrained.seeing(mirror=True), None, many, False)
     torch.testing.assert_close(seen, mirrored.encode(many.paths()), rtol=1e-3, atol=1e-4)
 

@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 from selftaught.console import Reporter, duration, print_table
@@ -16,7 +15,7 @@ from selftaught.duplicates import Duplicates, distances_of_known_copies, find_co
 from selftaught.embedder import Embedder
 from selftaught.errors import ImageError, SelftaughtError, counted, printable
 from selftaught.learners import make_settings
-from selftaught.networks import EmbeddingNetwork, Encoder, build_backbone, count_photos_per_thing
+from selftaught.networks import Encoder, build_backbone, count_photos_per_thing
 from selftaught.retrieval import CLEAR_STEP
 from selftaught.run_folder import Choice
 from selftaught.training import choose_epochs, choose_neighbors, estimate, measure_pace, resolve
@@ -55,8 +54,8 @@ def advise(
     """
     place, built = choose_device(device), build_backbone(backbone)
     embedder = Embedder.untrained(built, place)  # it sees photos as training does, so that both count the same
-    unnormalized = replace(embedder.encoding, network=EmbeddingNetwork(embedder.network.encoder, {"f": nn.Identity()}))
-    features, failures = unnormalized.encode_files(images.paths(), advance)
+    raw = embedder.raw.encoding
+    features, failures = raw.encode_files(images.paths(), advance)
     skipped = tuple(Skipped(images.files[i], reason) for i, reason in failures)
     check_skipped(images, skipped, allow=allow_skipped)
     images = images.without(skipped)
@@ -64,7 +63,7 @@ def advise(
     if not built.pretrained:  # then training does not count either
         advance(len(images))
     else:
-        whole, failures = unnormalized.encode_files(images.paths(), advance, "squash")
+        whole, failures = raw.encode_files(images.paths(), advance, "squash")
         things = count_photos_per_thing(features, *([] if failures else [whole]), least_step=CLEAR_STEP)
     distinct = leave_out_links(images)
     rows = {file: row for row, file in enumerate(images.files)}
