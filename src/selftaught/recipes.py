@@ -65,15 +65,16 @@ class Settings:
     classes or clusters: images of each in a batch. "auto" is 5, or 2 or 3 where there are only so few photos of a
     thing."""
     lr: Annotated[float | None, Within(0, open=True)] = 1e-4
-    """Learning rate of the backbone, at the start; "auto" is 0.0001, less in runs of few steps or many epochs."""
+    """Learning rate of the backbone, at the start; "auto" is 0.0001, less in runs of few steps."""
     head_lr: Positive = 1e-4
     """Learning rate of the heads, at the start."""
     optimizer: Literal["adamp", "sgd"] = "adamp"
     """AdamP, or plain gradient steps with momentum 0.9, which need rates some hundred times as large."""
     weight_decay: Annotated[float, Within(0)] = 1e-2
     """Weight decay; with AdamP decoupled from the gradient, with "sgd" a part of it."""
-    schedule: Literal["cosine", "constant"] = "cosine"
-    """Whether learning rates fall to 0 from epoch to epoch, in half a cosine, or stay as they are."""
+    schedule: Literal["cosine", "settle", "constant"] | None = "cosine"
+    """Whether learning rates fall to 0 from epoch to epoch, in half a cosine; do so within 30 epochs and then stay at a
+    hundredth; or stay as they are. "auto" is "settle" where weights are pretrained and all learns, else "cosine"."""
     pooling: Literal["avg", "avg+max", "gem"] | None = "avg+max"
     """How a feature map becomes a vector: by its average, by average plus maximum (the authors' code), or by the
     generalized mean, the cube root of the average cube. "auto" is "gem" for EfficientNet-Lite, else "avg+max"."""
@@ -145,6 +146,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "epochs": None,
         "neighbors": None,
         "lr": None,
+        "schedule": None,
         "momentum": None,
         "pooling": None,
         "crop_scale": (0.4, 1.0),

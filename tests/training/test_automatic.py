@@ -11,6 +11,7 @@ from selftaught.recipes import Settings
 from selftaught.run_folder import Choice
 from selftaught.training import automatic
 from selftaught.training.automatic import resolve
+from selftaught.training.legs import rate_factor
 
 CPU = torch.device("cpu")
 
@@ -74,15 +75,23 @@ def test_the_learning_rate_of_a_pretrained_backbone_is_lower_in_runs_of_few_step
     assert "lr" not in chosen(240, recipe="official", epochs=2)[1]
 
 
-def test_a_run_of_many_epochs_moves_a_pretrained_backbone_no_farther() -> None:
-    rates = {epochs: chosen(2450, recipe="best", epochs=epochs)[0].lr or 0.0 for epochs in (30, 90, 300)}
-    assert [rates[epochs] * epochs for epochs in rates] == pytest.approx([3e-3] * 3)
-    assert "for 90 epochs of 20 steps" in chosen(2450, recipe="best", epochs=90)[1]["lr"].reason
-    assert chosen(2450, recipe="best", epochs=300, lr=1e-4)[0].lr == 1e-4
+def test_a_run_of_many_epochs_begins_like_one_of_30_and_then_settles() -> None:
+    (short, short_choices), (long, long_choices) = (chosen(2450, recipe="best", epochs=epochs) for epochs in (30, 300))
+    assert (short.schedule, long.schedule) == ("cosine", "settle")
+    assert [short_choices[name] for name in ("lr", "momentum")] == [long_choices[name] for name in ("lr", "momentum")]
+    assert [rate_factor(long, 0, epoch) for epoch in range(30)] == [rate_factor(short, 0, epoch) for epoch in range(30)]
+    assert {rate_factor(long, 0, epoch) for epoch in range(30, 300)} == {0.01}
+    assert rate_factor(long, 100, 115) == rate_factor(short, 0, 15)  # another leg
+    assert chosen(2450, recipe="best", epochs=300, schedule="cosine")[0].schedule == "cosine"
+    assert chosen(2450, recipe="best", epochs=300, pretrained=False)[0].schedule == "cosine"
+    assert chosen(2450, recipe="best", epochs=300, train="heads")[0].schedule == "cosine"
+    assert chosen(2450, recipe="official", epochs=300)[0].schedule == "cosine"
 
 
 def test_the_momentum_follows_the_length_of_the_run() -> None:
-    assert chosen(2450, recipe="best", epochs=90)[1]["momentum"].value == pytest.approx(1 - 1 / 1800)
+    assert chosen(2450, recipe="best", epochs=20)[1]["momentum"].value == max(0.998, 1 - 1 / 400)
+    asked = chosen(2450, recipe="best", epochs=90, schedule="cosine")[1]["momentum"]
+    assert asked.value == pytest.approx(1 - 1 / 1800)
     assert chosen(2450, recipe="best", epochs=1)[1]["momentum"].value == 0.998
     assert "momentum" not in chosen(2450, recipe="official")[1]
 

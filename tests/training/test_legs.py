@@ -12,7 +12,7 @@ from selftaught import Embedder, train
 from selftaught.errors import Interrupted, UsageError
 from selftaught.networks import build_backbone
 from selftaught.run_folder import read_record
-from selftaught.training import model, resolve
+from selftaught.training import legs, model, resolve
 from selftaught.training.legs import begin_leg
 
 
@@ -79,6 +79,23 @@ def test_an_unfinished_run_gets_one_schedule_for_all_its_epochs(
     train(resume=tmp_path / "run", epochs=3)
     assert "epochs 2 to 3: the learning rate starts at 7.5e-05 and falls" in capsys.readouterr().err
     assert rates(tmp_path / "run") == pytest.approx([(1 + math.cos(math.pi * epoch / 3)) / 2 for epoch in range(3)])
+
+
+def test_a_run_that_settles_begins_like_a_shorter_one(
+    photos: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(legs, "SETTLED_AFTER", 2)
+    long = tmp_path / "run"
+    interrupt_at(4, monkeypatch)
+    with pytest.raises(Interrupted):
+        train(photos, out=long, epochs=4, schedule="settle", eval=photos, quiet=True, **TINY)
+    train(resume=long)
+    told = "starts at 5e-05 and falls to 0 in a cosine until epoch 2, and then stays at 1e-06"
+    assert f"epochs 2 to 4: the learning rate {told}" in capsys.readouterr().err
+    assert rows(long)[:2] == rows(run)
+    assert rates(long) == pytest.approx([1, 0.5, 0.01, 0.01])
+    train(resume=long, epochs=5)
+    assert "epoch 5: the learning rate starts at 0.0001 again and falls to 0 in a cosine\n" in capsys.readouterr().err
 
 
 def test_epochs_that_are_done_already_are_no_end_to_go_on_to(finished: Path) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from selftaught.devices import available_cores, free_memory, has_bfloat16
-from selftaught.errors import SelftaughtError, UsageError, counted
+from selftaught.errors import SelftaughtError, UsageError
 from selftaught.launched import launched
 from selftaught.learners import STML, ClusterSettings, STMLSettings, find_method
 from selftaught.networks import Backbone, Encoder, suited_pooling, suited_size
@@ -16,6 +16,7 @@ from selftaught.recipes import NEIGHBORS, Settings
 from selftaught.retrieval import APPROXIMATE_FROM, choose_search, nearest
 from selftaught.run_folder import Choice
 from selftaught.training.gradient_parts import bytes_per_view, draws_numbers, own_rows, part_size
+from selftaught.training.legs import SETTLED_AFTER, scheduled_epochs
 
 BATCH_SIZE = 120
 STEPS_PER_EPOCH = 8
@@ -27,9 +28,6 @@ COMPILE_FROM = 300_000
 RATE, FULL_RATE_FROM, LEAST_SHARE = 1e-4, 400, 0.3
 """The learning rate of a pretrained backbone: the full one from this many steps on, in shorter runs in proportion to
 their steps, down to a share of it. At the full rate, a few steps did harm that further steps would have to mend."""
-FULL_RATE_TO = 30
-"""In more epochs than this the rate is lower in proportion, so that a longer run moves the network no farther: at the
-full rate, and even at one that fell with the root of the epochs, Recall@1 fell in long runs (docs/best.md)."""
 LEAST_MOMENTUM = 0.998
 """In a short run this keeps the teacher near its start, as in the runs that were tried."""
 MEMORY_SHARE, COMPILED, FEWEST_ROWS = 0.45, 0.5, 4
@@ -50,7 +48,8 @@ def resolve(
     and :func:`selftaught.training.choose_epochs`.
     """
     batch_norm, batch_size = _batch_norm(settings, backbone), _batch_size(settings, images)
-    settings = replace(settings, batch_size=batch_size.value)
+    schedule = _schedule(settings, backbone, leg)
+    settings = replace(settings, batch_size=batch_size.value, **{choice.name: choice.value for choice in schedule})
     precision = _precision(settings, backbone, device)
     compiled = device.type == "cuda" and bool(_compile(settings, images, device, batch_norm).value)
     rows = _rows_at_once(settings, backbone, device, bool(batch_norm.value), precision.value, compiled)
@@ -61,6 +60,7 @@ def resolve(
         *choose_use_size(settings, backbone),
         *_pooling(settings, backbone),
         batch_size,
+        *schedule,
         *_rate(settings, images, backbone, leg),
         *_momentum(settings, images, leg),
         batch_norm,
@@ -125,10 +125,20 @@ def choose_neighbors(things: int | None) -> Choice:
     return Choice("neighbors", value, f"there seem to be about {things} photos of one thing")
 
 
-def _steps(settings: Settings, images: int, leg: int) -> int:
-    assert settings.batch_size is not None
+def _schedule(settings: Settings, backbone: Backbone, leg: int) -> list[Choice]:
     assert settings.epochs is not None
-    return max(1, (settings.epochs - leg) * (images // settings.batch_size))
+    if settings.schedule is not None:
+        return []
+    if settings.epochs - leg <= SETTLED_AFTER or not backbone.pretrained or settings.train == "heads":
+        return [Choice("schedule", "cosine", "over all epochs")]
+    reason = f"rates fall within {SETTLED_AFTER} epochs and then stay low: learning on at higher ones gained nothing"
+    return [Choice("schedule", "settle", reason)]
+
+
+def _steps(settings: Settings, images: int, leg: int) -> int:
+    """The number of steps in which the rates fall."""
+    assert settings.batch_size is not None
+    return max(1, scheduled_epochs(settings, leg) * (images // settings.batch_size))
 
 
 def _rate(settings: Settings, images: int, backbone: Backbone, leg: int) -> list[Choice]:
@@ -136,12 +146,9 @@ def _rate(settings: Settings, images: int, backbone: Backbone, leg: int) -> list
         return []
     if not backbone.pretrained or settings.train == "heads":
         return [Choice("lr", RATE, "the authors' rate")]
-    assert settings.epochs is not None
-    steps, epochs = _steps(settings, images, leg), max(1, settings.epochs - leg)
-    share = min(1, max(LEAST_SHARE, steps / FULL_RATE_FROM)) * min(1, FULL_RATE_TO / epochs)
-    reason = f"of the backbone, for {counted(epochs, 'epoch')} of {steps // epochs} steps; "
-    reason += f"{RATE:g} from {FULL_RATE_FROM} steps up to {FULL_RATE_TO} epochs"
-    return [Choice("lr", RATE * share, reason)]
+    steps = _steps(settings, images, leg)
+    share = min(1, max(LEAST_SHARE, steps / FULL_RATE_FROM))
+    return [Choice("lr", RATE * share, f"of the backbone, for {steps} steps; {RATE:g} from {FULL_RATE_FROM} steps on")]
 
 
 def _momentum(settings: Settings, images: int, leg: int) -> list[Choice]:
