@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -19,7 +19,6 @@ from conftest import Call, draw_photos
 from selftaught import Embedder
 from selftaught.cli.commands import SECTIONS, app
 from selftaught.cli.main import main
-from selftaught.recipes import Settings
 
 TINY = ["--backbone", "small", "--dim", "8", "--batch-size", "8", "--neighbors", "2", "--set", "workers=0"]
 
@@ -82,8 +81,7 @@ def test_help_names_every_option_people_look_for(call: Call, monkeypatch: pytest
     code, text, _ = call("train", "--help")
     assert code == 0
     assert all(f"--{name}" in text for name in options.split())
-    others = set(get_type_hints(Settings)) - set(options.replace("-", "_").split()) - {"recipe"}
-    assert all(name in " ".join(text.split()) for name in others), "whatever --set takes is listed"
+    assert "--set help" in text
     assert "default: 512" in text
     for command in ("evaluate", "embed", "search", "demo"):
         assert call(command, "--help")[0] == 0
@@ -432,11 +430,16 @@ def test_demo_shows_before_and_after(call: Call, tmp_path: Path, monkeypatch: py
     assert failure(call, "demo", "--out", tmp_path / "demo")[0] == 2
 
 
-def test_the_command_line_is_there_at_once() -> None:
+def test_the_help_of_every_command_is_there_at_once() -> None:
     """Without torch and its company, which take seconds."""
-    heavy = "import sys, selftaught.cli.main; print({'torch', 'timm', 'lightning_fabric', 'numpy'} & set(sys.modules))"
+    heavy = (
+        "import sys; from selftaught.cli.commands import SECTIONS, app\n"
+        "for name in sum(SECTIONS.values(), ()): app([name, '--help'], standalone_mode=False)\n"
+        "print({'torch', 'timm', 'lightning_fabric', 'numpy'} & set(sys.modules))"
+    )
     said = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True).stdout
-    assert said == "set()\n"
+    assert said.count("Usage:") == len(get_command(app).commands)  # type: ignore[attr-defined]
+    assert said.endswith("set()\n")
 
 
 def test_commands_that_use_a_model_do_not_wait_for_what_only_training_needs() -> None:

@@ -12,7 +12,7 @@ from selftaught.cli.data import app as data_app
 from selftaught.cli.index import app as index_app
 from selftaught.cli.model_commands import cluster, dedup, embed, evaluate, explore, export, search, share
 from selftaught.cli.options import AllowSkipped, Device, Images, Seed
-from selftaught.cli.train import TrainCommand, train
+from selftaught.cli.train import train
 
 SECTIONS = {
     "First, without training": ("explore", "dedup", "cluster", "search"),
@@ -186,7 +186,6 @@ def reproduce(
     reproduce_table(table, rows or [], data, out, seeds, epochs, backbone, device, quick, plan)
 
 
-app.command(cls=TrainCommand)(train)
 COMMANDS = (report, evaluate, embed, search, export, dedup, cluster, advise, explore, share, demo, figures, reproduce)
-for command in COMMANDS:
+for command in (train, *COMMANDS):
     app.command()(command)

@@ -5,20 +5,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from selftaught.cli.options import AllowSkipped, Labels, Level
-
-
-class TrainCommand(TyperCommand):
-    """The command whose help names the settings of all methods, including those of other packages."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        from selftaught.learners import describe_settings
-
-        setting = next(option for option in self.params if "--set" in option.opts)
-        setting.help = f"Any other setting, such as --set sigma=2: {describe_settings()}."  # type: ignore[attr-defined]
-        super().format_help(ctx, formatter)
 
 
 def train(
@@ -134,7 +122,10 @@ def train(
         bool, typer.Option("--dry-run", help="Only say what would be done, and the time and memory it would take.")
     ] = False,
     other: Annotated[
-        list[str] | None, typer.Option("--set", help="Any other setting, such as --set sigma=2.", metavar="NAME=VALUE")
+        list[str] | None,
+        typer.Option(
+            "--set", help="Any other setting, such as --set sigma=2; --set help lists them.", metavar="NAME=VALUE"
+        ),
     ] = None,
 ) -> None:
     """Train an embedding model on a folder of images, without labels.
@@ -145,8 +136,12 @@ def train(
 
     Example: selftaught train photos --out run
     """
+    from selftaught.learners import describe_settings, parse_settings
+
+    if other == ["help"]:
+        print(describe_settings())
+        return
     from selftaught.cli.report import report_on_training
-    from selftaught.learners import parse_settings
     from selftaught.training import train as run
 
     options: dict[str, Any] = {"method": method, "backbone": backbone, "weights": weights, "train": trained}

@@ -122,14 +122,15 @@ def find_owners(name: str) -> list[str]:
 
 
 def describe_settings() -> str:
-    """The names of all settings: those of every method, then those of some, with the methods that have them."""
+    """The names of all settings, line by line: those of every method, then those of some, with the methods' names."""
     shared = [name for name in setting_kinds(Settings) if name not in ("recipe", "method")]
     all_names = [name for info in list_methods().values() for name in setting_kinds(info.learner.settings_class)]
     own: dict[str, list[str]] = {}
     for name in dict.fromkeys(all_names):
         if name not in setting_kinds(Settings):
             own.setdefault(", ".join(find_owners(name)), []).append(name)
-    return "; ".join([", ".join(shared), *(f"of {methods}: {', '.join(names)}" for methods, names in own.items())])
+    groups = {"every method": shared, **own}
+    return "\n".join(f"of {methods}: {', '.join(names)}" for methods, names in groups.items())
 
 
 def build_learner(encoder: Encoder, settings: Settings, images: int, classes: Tensor | None = None) -> Learner:
