@@ -159,7 +159,7 @@ def _compare(
         told += f"({row['map@r']:.1%}; {most['map@r']:.1%})"
     else:
         told = f"images are found again at {after:.2%}, {without} at {before:.2%} ({best}): "
-        little = "so this says little; compare neighbors on the page of the run"
+        little = "so this says little; compare neighbors, which selftaught report shows"
         if not alike:
             told += f"the vectors of the two are made in different ways, {little}"
         else:
