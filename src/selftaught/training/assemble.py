@@ -28,7 +28,7 @@ from selftaught.networks import (
     with_global_batch_norm,
 )
 from selftaught.parallel import run_on_first
-from selftaught.recipes import NEIGHBORS, Settings
+from selftaught.recipes import LARGEST, NEIGHBORS, Settings
 from selftaught.run_folder import Choice, RunRecord, write_record
 from selftaught.training.automatic import resolve
 from selftaught.training.estimate import Pace, choose_epochs, describe_estimate, estimate, measure_pace
@@ -129,8 +129,8 @@ def prepare(
     """
     requested = change_settings(stage.record.requested, context.overrides)
     known = stage.record.settings
-    if known is not None and known.batch_size is not None:  # resumed: equal parts round equally
-        requested = replace(requested, rows_at_once=known.rows_at_once or 2 * known.batch_size)
+    if known is not None:  # resumed: equal parts round equally
+        requested = replace(requested, rows_at_once=known.rows_at_once or LARGEST)
     device = make_fabric(choose_device(requested.device), "32-true").device
     torch.manual_seed(requested.seed)
     backbone = _choose_backbone(stage.record, requested, context.own, resumed, start)
@@ -142,7 +142,7 @@ def prepare(
     first += _choose_length(requested, stage.record, count, backbone, device, pace)
     requested = replace(requested, **{choice.name: choice.value for choice in first})
     chosen, choices = resolve(requested, count, backbone, device, stage.record.leg)
-    if known is not None and known.batch_size is not None:
+    if known is not None:
         chosen = replace(chosen, rows_at_once=known.rows_at_once)
         choices = [choice for choice in choices if choice.name != "rows_at_once"]
         choices += [choice for choice in stage.record.choices if choice.name == "rows_at_once"]
