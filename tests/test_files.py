@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from selftaught.errors import SelftaughtError
-from selftaught.files import delete, lock_output, read_json, remove_leftovers, write_atomically
+from selftaught.files import as_path, as_text, delete, lock_output, read_json, remove_leftovers, write_atomically
 
 
 def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -74,3 +74,8 @@ def test_deleting_a_pipe_does_not_wait_for_its_other_end(tmp_path: Path) -> None
     for name in ("pipe", "link", "folder", "nothing"):
         delete(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_text_of_a_path_leads_back_to_it() -> None:
+    for path in ("a/b.jpg", "caf\udce9\udcff.png", "\\", "\\udc", "c:\\photos", "\\udce9", "\\udc5cudce9\udce9"):
+        assert as_path(as_text(path)) == path

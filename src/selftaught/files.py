@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -16,6 +17,8 @@ from filelock import FileLock, Timeout
 
 from selftaught.errors import SelftaughtError, UsageError, printable
 
+NO_TEXT = re.compile(r"\\udc(5c|[89a-f][0-9a-f])")
+"""A byte of a path that is no Unicode, as it is written; and a backslash before what would look like one."""
 TEMPORARY, LOCK = ".{name:.200}.{process}.tmp", ".lock"
 PATIENCE = 0.1
 """Seconds after which a lock counts as held: until then, its last holder may be deleting its file."""
@@ -24,6 +27,21 @@ PATIENCE = 0.1
 def plain_path(path: str | os.PathLike[str]) -> Path:
     """The one form of a path: absolute, without dots, links as they are."""
     return Path(os.path.abspath(path))  # noqa: PTH100, which would follow links
+
+
+def as_text(path: str) -> str:
+    """A path as valid Unicode, which databases and Parquet files need.
+
+    Example:
+        >>> as_path(as_text("caf\\udce9.jpg")) == "caf\\udce9.jpg"
+        True
+    """
+    return NO_TEXT.sub(r"\\udc5cudc\1", path).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def as_path(text: str) -> str:
+    """The path that :func:`as_text` was given."""
+    return NO_TEXT.sub(lambda found: "\\" if found[1] == "5c" else chr(0xDC00 + int(found[1], 16)), text)
 
 
 def check_output(path: Path) -> None:

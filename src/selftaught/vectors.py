@@ -15,13 +15,11 @@ from torch import Tensor
 from selftaught.data import Stamp
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, UsageError, printable, raise_if_out_of_memory
-from selftaught.files import check_output, open_regular, read_file, read_json, write_atomically
+from selftaught.files import as_path, as_text, check_output, open_regular, read_file, read_json, write_atomically
 from selftaught.model_files import METRIC_NAMES
 
 FORMAT = 2
 SUFFIXES = (".parquet", ".npy")
-WRITTEN = re.compile(r"\\x(5c|[89a-f][0-9a-f])")
-"""A byte of a path that is no Unicode, as it is written; and a backslash before what would look like one."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +69,8 @@ def write_vectors(path: Path, content: Vectors) -> list[Path]:
     A reader may see one of two files replaced before the other: a digest of both tells whether they belong together.
     """
     vectors = np.ascontiguousarray(content.vectors.numpy(), dtype=np.float32)
-    paths = list(map(_text, content.paths))
-    notes = {"selftaught": "vectors", "format": FORMAT, "root": _text(str(content.root)), "model": content.model}
+    paths = list(map(as_text, content.paths))
+    notes = {"selftaught": "vectors", "format": FORMAT, "root": as_text(str(content.root)), "model": content.model}
     notes |= {"metric": content.metric}
     notes["digest"] = _digest(vectors, notes, paths, content.stamps)
     sizes, times = ([stamp[i] for stamp in content.stamps] for i in (0, 1))
@@ -111,7 +109,7 @@ def read_vectors(path: Path) -> Vectors:
             f"{printable(beside)}: embed the images again"
         ) from None
     tensor = torch.from_numpy(np.array(vectors, dtype=np.float32))
-    return Vectors(Path(_name(notes["root"])), tuple(paths), tensor, notes["model"], notes["metric"], stamps)
+    return Vectors(Path(as_path(notes["root"])), tuple(paths), tensor, notes["model"], notes["metric"], stamps)
 
 
 def read_vectors_of(path: Path, embedder: Embedder) -> Vectors:
@@ -176,7 +174,7 @@ def _read_parquet(path: Path) -> tuple[np.ndarray, dict[str, Any], dict[str, Any
         table = parquet.read_table(file)
     notes = json.loads(table.schema.metadata[b"selftaught"])
     columns = {name: table[name].to_pylist() if name in table.column_names else [] for name in ("bytes", "changed")}
-    columns["path"] = list(map(_name, table["path"].to_pylist()))
+    columns["path"] = list(map(as_path, table["path"].to_pylist()))
     values = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
     return values.reshape(len(columns["path"]), -1), notes, columns
 
@@ -201,7 +199,7 @@ def _check(vectors: np.ndarray, notes: dict[str, Any], paths: Sequence[Any], sta
         raise ValueError
     if notes["format"] != FORMAT or notes["metric"] not in METRIC_NAMES:
         raise ValueError
-    same = notes["digest"] == _digest(vectors, notes, list(map(_text, paths)), stamps)
+    same = notes["digest"] == _digest(vectors, notes, list(map(as_text, paths)), stamps)
     if not same or len(stamps) not in (0, len(paths)) or not np.isfinite(vectors).all():
         raise ValueError
 
@@ -210,14 +208,3 @@ def _digest(vectors: np.ndarray, notes: dict[str, Any], paths: Sequence[str], st
     digest = hashlib.sha256(np.ascontiguousarray(vectors, "<f4").data)
     digest.update(json.dumps([notes["root"], notes["model"], notes["metric"], paths, stamps]).encode())
     return digest.hexdigest()
-
-
-def _text(name: str) -> str:
-    """A path as valid Unicode, which Parquet needs; JSON holds any path."""
-    plain = WRITTEN.sub(r"\\x5cx\1", name)
-    return plain.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def _name(text: str) -> str:
-    """The path that :func:`_text` was given."""
-    return WRITTEN.sub(lambda found: "\\" if found[1] == "5c" else chr(0xDC00 + int(found[1], 16)), text)

@@ -137,12 +137,12 @@ def test_names_that_are_no_text_are_known_again_and_found(call: Call, run: Path,
     draw_photos(images, classes=1, photos=3)
     for number in range(2):
         (images / "class 0" / f"{number}.jpg").rename(images / os.fsdecode(b"\xfc%d.jpg" % number))
-    shutil.copy(images / "class 0" / "2.jpg", images / r"\xfc0.jpg")  # as the first of them is written
+    shutil.copy(images / "class 0" / "2.jpg", images / r"\udcfc0.jpg")  # as the first of them is written
     assert call("embed", run, images, "--out", out)[0] == 0
     assert "4 of 4 images are done, 0 to do" in call("embed", run, images, "--out", out)[2]
     query = images / "class 0" / "2.jpg"
     (row,) = json.loads(call("search", run, query, "--in", out, "--json", "-")[1])
-    assert row["neighbors"][0]["path"] == str(images / r"\xfc0.jpg")
+    assert row["neighbors"][0]["path"] == str(images / r"\udcfc0.jpg")
     assert {near["path"] for near in row["neighbors"]} == {str(path) for path in images.glob("*.jpg")}
 
 

@@ -33,7 +33,6 @@ from selftaught.index import (
     table,
 )
 from selftaught.index.scale import FILE
-from selftaught.index.table import as_path, as_text
 
 pytest.importorskip("lancedb")
 
@@ -223,11 +222,6 @@ def test_odd_names_are_found_again(embedder: Embedder, tmp_path: Path) -> None:
     assert add_images(index, folder, quiet=True).written == 0
     assert remove_images(index.table, [folder / name for name in names[:-1]], quiet=True).removed == len(names) - 1
     assert index.table.paths() == [str(folder / names[-1])]
-
-
-def test_text_of_a_path_leads_back_to_it() -> None:
-    for path in ("a/b.jpg", "caf\udce9\udcff.png", "\\", "\\udc", "c:\\photos", "\\udce9", "\\udc5cudce9\udce9"):
-        assert as_path(as_text(path)) == path
 
 
 def test_another_model_is_refused(index: Index, photos: Path, tmp_path: Path) -> None:

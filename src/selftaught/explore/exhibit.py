@@ -14,8 +14,8 @@ from torch import Tensor
 from selftaught.data import ImageFolder, Member, open_image
 from selftaught.embedder import Embedder
 from selftaught.errors import ImageError, SelftaughtError, UsageError, printable
-from selftaught.files import plain_path
-from selftaught.index import Index, as_path, locate_image, to_jpeg
+from selftaught.files import as_path, plain_path
+from selftaught.index import Index, locate_image, to_jpeg
 
 PHOTO_SIDE = 1600
 """Long side of the largest picture that is sent."""

@@ -28,10 +28,10 @@ from selftaught.data import (
 )
 from selftaught.devices import available_cores
 from selftaught.errors import UsageError, counted, printable
-from selftaught.files import lock_folder, plain_path
+from selftaught.files import as_path, lock_folder, plain_path
 from selftaught.index.collection import Index
 from selftaught.index.scale import read_scale, write_scale
-from selftaught.index.table import ImageRow, ImageTable, as_path, is_below
+from selftaught.index.table import ImageRow, ImageTable, is_below
 from selftaught.index.thumbnails import thumbnail
 
 SAVE_INTERVAL = 5.0

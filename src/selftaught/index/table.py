@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from selftaught.errors import SelftaughtError, UsageError, one_line, printable, raise_if_out_of_memory
+from selftaught.files import as_path, as_text
 
 NAME = "images"
 FORMAT = 1
@@ -30,8 +31,6 @@ OF_SYSTEM = re.compile(r"([^:\s][^:]*) \(os error \d+\)")
 """The words of the operating system within a message of the database."""
 OF_SOURCE = re.compile(r",? \S*\.rs:\d+(:\d+)?\b")
 """The place in the source of the database that its messages end with."""
-NO_TEXT = re.compile(r"\\udc(5c|[89a-f][0-9a-f])")
-"""A byte of a path that is no Unicode, as it is written; and a backslash before what would look like one."""
 
 
 @dataclass(frozen=True)
@@ -188,21 +187,6 @@ def open_table(place: str | os.PathLike[str]) -> ImageTable:
     if about.format != FORMAT:
         raise SelftaughtError(f"{printable(folder)} was written by another version of selftaught: make it again")
     return ImageTable(folder, table, about)
-
-
-def as_text(path: str) -> str:
-    """A path as valid Unicode, which the database needs.
-
-    Example:
-        >>> as_path(as_text("caf\\udce9.jpg")) == "caf\\udce9.jpg"
-        True
-    """
-    return NO_TEXT.sub(r"\\udc5cudc\1", path).encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def as_path(text: str) -> str:
-    """The path that :func:`as_text` was given."""
-    return NO_TEXT.sub(lambda found: "\\" if found[1] == "5c" else chr(0xDC00 + int(found[1], 16)), text)
 
 
 def is_below(path: str, folder: str) -> bool:
