@@ -1,7 +1,7 @@
 """The finished model: load it, embed images with it, compare vectors, save it."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import asdict, replace
 from functools import cached_property
 from numbers import Integral
@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftaught.console import Reporter
-from selftaught.data import Advance, Failures
 from selftaught.devices import choose_device
 from selftaught.encoding import BATCH_SIZE, SCALES, Encoding, ImageLike
 from selftaught.errors import ImageError, SelftaughtError, UsageError, printable
@@ -161,18 +160,10 @@ class Embedder:
         other.encoding.check()
         return other
 
-    def whiten(
-        self,
-        paths: Sequence[str],
-        dim: int | None = None,
-        advance: Advance = lambda _: None,
-        check: Callable[[Failures], None] = lambda _: None,
-    ) -> "Embedder":
+    def whiten(self, paths: Sequence[str], dim: int | None = None) -> "Embedder":
         """The same model with vectors half-whitened on these images (less where they already form groups) and of length
-        1: no labels, no training. ``check`` gets (position, reason) of those that cannot be read; it may raise."""
-        every = max(1, -(-len(paths) // WHITENED_ON))
-        features, failures = self.raw.encoding.encode_files(paths[::every], advance)
-        check([(position * every, reason) for position, reason in failures])
+        1: no labels, no training. Those that cannot be read are left out."""
+        features, _ = self.raw.encoding.encode_files(paths[:: max(1, -(-len(paths) // WHITENED_ON))])
         return self.whiten_by(features, dim)
 
     @property

@@ -42,6 +42,18 @@ def test_what_is_trained_or_little_or_not_to_be_whitened_stays_as_it_is(
     assert embed_whitened(untrained, True, few, False)[0].description["whitened"] == untrained.identity
 
 
+def test_photos_that_cannot_be_read_do_not_count_among_those_that_are_enough_to_whiten(
+    untrained: Embedder, tmp_path: Path, call: Call
+) -> None:
+    images = find_images(draw_photos(tmp_path / "photos", classes=10, photos=3))
+    Path(images.path(0)).write_text("no image")
+    for model in (untrained, untrained.seeing(mirror=True)):
+        assert embed_whitened(model, None, images, False)[0] is model
+    pytest.importorskip("lancedb")
+    code, text, log = call("index", "small", images.root, "--out", tmp_path / "index", "--device", "cpu")
+    assert (code, "29 images written" in text, "--no-whiten" in log) == (0, True, False)
+
+
 def test_photos_that_are_all_equal_are_not_whitened_unless_that_is_asked_for(
     untrained: Embedder, tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
 """What the commands that use a model share: they load it, embed images with it, and say which could not be read."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from torch import Tensor
@@ -8,7 +9,7 @@ from torch.nn import functional as F
 
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
-from selftaught.data import Failures, ImageFolder, Skipped, check_skipped
+from selftaught.data import ImageFolder, Skipped, check_skipped
 from selftaught.embedder import Embedder
 from selftaught.encoding import BATCH_SIZE
 from selftaught.errors import SelftaughtError, UsageError, counted, printable
@@ -37,18 +38,8 @@ def refuse_options(use: ModelUse) -> None:
 
 
 def whiten(embedder: Embedder, images: ImageFolder, allow_skipped: bool | None = None) -> Embedder:
-    """The model half-whitened on these images, with progress.
-
-    ``allow_skipped``: as for :func:`report_skipped`; None if the images are embedded afterwards, which reports them.
-    """
-    reporter = Reporter()
-
-    def check(failures: Failures) -> None:
-        if allow_skipped is not None:
-            report_skipped(images, [Skipped(images.files[i], why) for i, why in failures], allow_skipped, reporter)
-
-    with reporter.work("whitening", min(len(images), WHITENED_ON)) as tell:
-        return embedder.whiten(images.paths(), advance=tell, check=check)
+    """The model half-whitened on these images, with progress; ``allow_skipped``: as for :func:`_embed_some`."""
+    return embedder.whiten_by(_embed_some(embedder, images, allow_skipped))
 
 
 def load_whitened(use: ModelUse, images: ImageFolder, kept: Path | None = None, by_default: bool = False) -> Embedder:
@@ -64,7 +55,7 @@ def load_whitened(use: ModelUse, images: ImageFolder, kept: Path | None = None, 
     if wanted is None and (len(images) < WHITENED_FROM if known is None else "whitened" not in known.description):
         return embedder
     if known is None:
-        return _try_to_whiten(embedder, wanted, lambda: whiten(embedder, images))
+        return _try_to_whiten(embedder, wanted, _embed_some(embedder, images))
     if known.description.get("whitened") != embedder.identity:
         raise UsageError(
             f"{printable(kept)} is of another model, or of another --size, --mirror, --scales or --whiten: "
@@ -78,16 +69,15 @@ def embed_whitened(
 ) -> tuple[Embedder, ImageFolder, Tensor, list[Skipped]]:
     """The model, the images that can be read, their vectors, and what cannot be read, which is printed too.
 
-    ``wanted``: whiten the model on these images; None: if it is untrained and they are enough.
+    ``wanted``: whiten the model on these images; None: if it is untrained and those that can be read are enough.
     """
     if not wants_whitening(embedder, wanted, images):
         return embedder, *embed_folder(embedder, images, allow_skipped)
     if embedder.description["head"] != "none" or embedder.mirror or embedder.scales > 1:
-        whitened = _try_to_whiten(embedder, wanted, lambda: whiten(embedder, images))
+        whitened = _try_to_whiten(embedder, wanted, _embed_some(embedder, images))
         return whitened, *embed_folder(whitened, images, allow_skipped)
     images, features, skipped = embed_folder(embedder.raw, images, allow_skipped)  # one pass is enough
-    some = features[:: -(-len(features) // WHITENED_ON)]
-    whitened = _try_to_whiten(embedder, wanted, lambda: embedder.whiten_by(some))
+    whitened = _try_to_whiten(embedder, wanted, features[:: -(-len(features) // WHITENED_ON)])
     for rows in features.split(BATCH_SIZE):  # in place: all of them once more may not fit the memory
         rows.copy_(F.normalize(whitened.network.heads["f"](rows.to(embedder.device))))
     return whitened, images, features, skipped
@@ -98,17 +88,26 @@ def wants_whitening(embedder: Embedder, wanted: bool | None, images: ImageFolder
     return _is_untrained(embedder) and len(images) >= WHITENED_FROM if wanted is None else wanted
 
 
-def _try_to_whiten(embedder: Embedder, wanted: bool | None, make: Callable[[], Embedder]) -> Embedder:
-    """The whitened model; if nobody asked for it (``wanted`` is None), this is printed, and it may be impossible."""
-    try:
-        whitened = make()
-    except SelftaughtError:
-        if wanted:
-            raise
+def _try_to_whiten(embedder: Embedder, wanted: bool | None, vectors: Tensor) -> Embedder:
+    """The model whitened by these; if nobody asked for it (``wanted`` is None), by enough, if possible, and said."""
+    if wanted:
+        return embedder.whiten_by(vectors)
+    if len(vectors) < WHITENED_FROM:
         return embedder
-    if wanted is None:
+    with suppress(SelftaughtError):
+        embedder = embedder.whiten_by(vectors)
         Reporter().say(UNASKED)
-    return whitened
+    return embedder
+
+
+def _embed_some(embedder: Embedder, images: ImageFolder, allow_skipped: bool | None = None) -> Tensor:
+    """The vectors to whiten a model by, of all images or of some that are evenly spaced; prints which cannot be read.
+
+    ``allow_skipped``: None if all images are embedded afterwards, which prints them.
+    """
+    every = max(1, -(-len(images) // WHITENED_ON))
+    _, vectors, _ = embed_folder(embedder.raw, images.only(images.files[::every]), allow_skipped, "whitening")
+    return vectors
 
 
 def _is_untrained(embedder: Embedder) -> bool:
@@ -116,14 +115,15 @@ def _is_untrained(embedder: Embedder) -> bool:
 
 
 def embed_folder(
-    embedder: Embedder, images: ImageFolder, allow_skipped: bool
+    embedder: Embedder, images: ImageFolder, allow_skipped: bool | None, doing: str = "embedding images"
 ) -> tuple[ImageFolder, Tensor, list[Skipped]]:
-    """Embed all images that can be read; prints which cannot."""
+    """Embed all images that can be read; prints which cannot, unless ``allow_skipped`` is None."""
     reporter = Reporter()
-    with reporter.work("embedding images", len(images)) as tell:
+    with reporter.work(doing, len(images)) as tell:
         vectors, failures = embedder.encoding.encode_files(images.paths(), tell)
     skipped = [Skipped(images.files[i], reason) for i, reason in failures]
-    report_skipped(images, skipped, allow_skipped, reporter)
+    if allow_skipped is not None:
+        report_skipped(images, skipped, allow_skipped, reporter)
     return images.without(skipped), vectors, skipped
 
 
