@@ -176,8 +176,8 @@ def test_bad_content_exits_with_1(call: Call, photos: Path, run: Path, tmp_path:
     cases: list[tuple[list[Any], str]] = [
         (["train", empty, "--out", tmp_path / "a", *TINY], "no images"),
         (["train", lone, "--out", tmp_path / "b", *TINY], "one image"),
-        (["train", photos, "--out", tmp_path / "c", "--eval", flat, *TINY], "no class folders"),
-        (["evaluate", run, flat], "no class folders"),
+        (["train", photos, "--out", tmp_path / "c", "--eval", flat, *TINY], "in no class folder"),
+        (["evaluate", run, flat], "in no class folder"),
         (["evaluate", run, single], "no class has two images"),
         (["evaluate", run, tmp_path / "one"], "8 images in"),
         (["train", photos, "--out", tmp_path / "d", "--eval", tmp_path / "one", *TINY], "are of one class (class 0)"),
@@ -200,6 +200,23 @@ def test_classes_with_a_single_image_are_excluded_and_counted(call: Call, run: P
     scores = json.loads(text)
     assert (code, scores["queries"], scores["excluded"], scores["classes"]) == (0, 6, 1, 4)
     assert "1 image excluded" in call("evaluate", run, labeled)[1]
+
+
+def test_a_broken_photo_beside_class_folders_is_left_out_like_any_other(
+    call: Call, run: Path, photos: Path, tmp_path: Path
+) -> None:
+    labeled = shutil.copytree(photos, tmp_path / "labeled")
+    for group in ("a", "b"):
+        shutil.copytree(photos, labeled / group)
+    before = json.loads(call("evaluate", run, labeled, "--level", "leaf", "--json", "-")[1])
+    (labeled / "broken.jpg").write_text("no image")
+    code, text, log = call("evaluate", run, labeled, "--json", "-")
+    assert (code, "left out broken.jpg: not an image" in log) == (0, True), log
+    assert json.loads(text) == before | {"skipped": json.loads(text)["skipped"]}, "of the same classes"
+    code, _, log = call("train", photos, "--out", tmp_path / "run", "--eval", labeled, "--epochs", 0, *TINY)
+    assert (code, "left out 1 image that cannot be read" in log) == (0, True), log
+    shutil.copy(photos / "class 0" / "0.jpg", labeled / "stray.jpg")
+    assert "labeled has images in no class folder" in failure(call, "evaluate", run, labeled)[1]
 
 
 def test_the_level_of_class_folders_or_a_file_of_labels_can_be_chosen(call: Call, run: Path, tmp_path: Path) -> None:

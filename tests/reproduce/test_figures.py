@@ -371,5 +371,5 @@ def test_misuse_is_one_sentence(kept_run: Path, photos: Path, tmp_path: Path) ->
     flat = tmp_path / "flat"
     flat.mkdir()
     Image.new("RGB", (64, 64)).save(flat / "a.jpg")
-    with pytest.raises(SelftaughtError, match="no class folders"):
+    with pytest.raises(SelftaughtError, match="in no class folder"):
         figures(kept_run, str(flat), None, "cpu", seed=0, allow_skipped=False)

@@ -35,9 +35,10 @@ def evaluate(
     if target is not None and not printed:
         check_output(target)
     images = open_images(labeled, "test", level=level, labels=labels, allow_skipped=allow_skipped)
-    images.check_classes()
+    known = images.without_broken_strays()
+    known.check_classes()
     reporter = Reporter()
-    if "--level" in (classes := images.describe_labels()):  # another level would give other classes
+    if "--level" in (classes := known.describe_labels()):  # another level would give other classes
         reporter.say(classes)
     embedder, images, vectors, skipped = embed_whitened(load_model(use), use.whiten, images, allow_skipped)
     images.check_classes()  # those that are left

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from selftaught.data.images import EXTENSIONS, PHOTOS
+from selftaught.data.images import EXTENSIONS, PHOTOS, can_be_read
 from selftaught.data.labels import Level, folder_labels, read_labels, usual_level
 from selftaught.data.tar_index import TarIndex, plain_files
 from selftaught.errors import SelftaughtError, UsageError, counted, printable
@@ -88,10 +88,21 @@ class ImageFolder:
         labels = folder_labels(self.files, self.level)
         if "" in labels:
             raise SelftaughtError(
-                f"{printable(self.root)} has no class folders: {printable(self.files[labels.index('')])} lies directly "
-                "in it; labels are the names of the folders around the images, or the rows of a file (--labels)"
+                f"{printable(self.root)} has images in no class folder: {printable(self.files[labels.index('')])} "
+                "lies directly in it; labels are the names of the folders around them, or the rows of a file (--labels)"
             )
         return labels
+
+    def without_broken_strays(self) -> "ImageFolder":
+        """The images without those that lie beside the class folders if none of these can be read: they have no label,
+        and need none."""
+        if self.given is not None or self.members is not None:
+            return self
+        labels = folder_labels(self.files, self.level)
+        strays = [file for file, label in zip(self.files, labels, strict=True) if not label]
+        if len(strays) == len(self) or any(can_be_read(self.root / file) for file in strays):
+            return self
+        return self.without([Skipped(file, "") for file in strays])
 
     def labeled_by(self, file: str | os.PathLike[str]) -> "ImageFolder":
         """The same images with the labels of a CSV file, whose paths are absolute or relative to the folder."""

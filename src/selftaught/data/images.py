@@ -62,6 +62,14 @@ def open_image(path: str | os.PathLike[str], least: int | None = None) -> Image.
         raise ImageError(f"damaged: {' '.join(str(error).split()) or type(error).__name__}") from None
 
 
+def can_be_read(path: str | os.PathLike[str]) -> bool:
+    try:
+        open_image(path, least=1)
+    except ImageError:
+        return False
+    return True
+
+
 def stamp(path: str | os.PathLike[str]) -> Stamp:
     """The stamp of an image; for a member of a tar shard, the shard's time of change.
 

@@ -30,13 +30,13 @@ def folder_labels(files: Iterable[str], level: Level) -> tuple[str, ...]:
 def usual_level(folders: Iterable[str]) -> Level:
     """The level that most likely names classes, from the folders that hold images.
 
-    It is "leaf" if images lie only in folders without further folders of images.
+    It is "leaf" if images lie only in folders without further folders of images; those in no folder do not count.
 
     Example:
         >>> usual_level(["fruit/apple", "fruit/pear"]), usual_level(["cat", "cat/kitten"])
         ('leaf', 'top')
     """
-    holding = set(folders)
+    holding = set(folders) - {""}
     for folder in holding:
         above = folder
         while above:

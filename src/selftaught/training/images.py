@@ -56,7 +56,7 @@ def list_images(record: RunRecord) -> RunImages:
         evaluation = open_images(
             record.eval, "test", level=record.eval_level, labels=record.eval_labels, allow_skipped=allow
         )
-        evaluation.check_classes()
+        evaluation.without_broken_strays().check_classes()
     if record.images is not None:
         return RunImages(open_images(record.images, "train", allow_skipped=allow), None, evaluation)
     assert record.labeled is not None
