@@ -138,6 +138,11 @@ def read_static(room: str, name: str) -> str:
     return resources.files(f"selftaught.{room}").joinpath("static", name).read_text("utf-8")
 
 
+def is_made_after(file: Path, other: Path) -> bool:
+    """Whether a file is there, and was written after another one."""
+    return file.exists() and file.stat().st_mtime_ns >= other.stat().st_mtime_ns
+
+
 def make_folder(path: Path) -> None:
     """Make a folder in one that exists, unless it is there."""
     try:

@@ -205,7 +205,14 @@ def test_training_makes_the_page_unless_it_is_not_wanted(
     assert code == 0
     assert listed == [str(photos)]
     assert str(tmp_path / "run" / REPORT) in error
-    assert (tmp_path / "run" / REPORT).exists()
+    page = tmp_path / "run" / REPORT
+    made = page.stat().st_mtime_ns
+    code, _, error = call("train", "--resume", tmp_path / "run")
+    assert (code, "finished: the model is in" in error, "as a page" in error) == (0, True, False)
+    assert page.stat().st_mtime_ns == made
+    page.unlink()
+    assert call("train", "--resume", tmp_path / "run")[0] == 0
+    assert page.exists()
     call("train", photos, "--out", tmp_path / "other", "--epochs", 0, "--no-report", *TINY)
     assert (tmp_path / "other" / "model.safetensors").exists()
     assert not (tmp_path / "other" / REPORT).exists()

@@ -66,6 +66,19 @@ def test_a_prolonged_run_stopped_anywhere_ends_with_the_same_bits(
         assert (tmp_path / name / "metrics.jsonl").read_bytes() == (tmp_path / "calm" / "metrics.jsonl").read_bytes()
 
 
+def test_a_prolonged_run_stopped_before_its_model_is_written_writes_it_when_it_goes_on(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(finished, tmp_path / "calm")
+    train(resume=tmp_path / "calm", epochs=3, quiet=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("selftaught.training.stage.save_model", _stop_at_once)
+        with pytest.raises(Interrupted):
+            train(resume=finished, epochs=3, quiet=True)
+    train(resume=finished, quiet=True)
+    assert (finished / "model.safetensors").read_bytes() == (tmp_path / "calm" / "model.safetensors").read_bytes()
+
+
 def _stop_at_once(*_: object) -> None:
     raise Interrupted("interrupted")
 

@@ -155,8 +155,16 @@ def test_a_compiled_run_in_parts_resumes_to_the_same_weights(
     assert sum(map(torch.sum, apart)) <= 1e-4 * sum(map(torch.numel, apart))
 
 
-def test_a_finished_run_can_be_resumed_and_stays_as_it_is(run: Path, tmp_path: Path) -> None:
+def test_a_finished_run_that_is_resumed_says_so_and_measures_nothing(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(run, tmp_path / "run")
+    monkeypatch.setattr("selftaught.training.stage.assemble", None)
+    assert train(resume=tmp_path / "run").identity == Embedder.load(run).identity
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said == f"finished: the model is in {tmp_path / 'run'}; --epochs with a larger number goes on"
+    monkeypatch.undo()
+    (tmp_path / "run" / "model.safetensors").unlink()
     train(resume=tmp_path / "run", quiet=True)
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
 

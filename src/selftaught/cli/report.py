@@ -4,8 +4,9 @@ from pathlib import Path
 
 from selftaught.console import Reporter
 from selftaught.errors import Interrupted, UsageError, printable
-from selftaught.files import check_output
-from selftaught.run_folder import SETTINGS, is_finished
+from selftaught.files import check_output, is_made_after
+from selftaught.model_files import DESCRIPTION
+from selftaught.run_folder import REPORT, SETTINGS, is_finished
 from selftaught.run_report import write_run_report
 from selftaught.training import RunImages
 
@@ -22,7 +23,9 @@ def report(run: Path, images: str | None, out: Path | None, device: str) -> None
 
 
 def report_on_training(device: str, run: Path, images: RunImages) -> None:
-    """Make the page of a run that has just ended; if that fails, the run is still finished."""
+    """Make the page of a run that has ended, unless it is there; if that fails, the run is still finished."""
+    if is_made_after(run / REPORT, run / DESCRIPTION):  # the run was finished before
+        return
     reporter = Reporter()
     again = f"selftaught report {printable(run)} makes it"
     try:

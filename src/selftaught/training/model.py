@@ -115,8 +115,8 @@ def save_model(parts: Parts, finished: bool = True) -> Embedder:
         barrier()
         embedder = Embedder.load(parts.folder, parts.fabric.device, parts.context.own)
     elif rank() == 0:
-        write_model(parts.folder, embedder.network, embedder.description)
         delete(parts.folder / TRAINED)  # of an earlier leg
+        write_model(parts.folder, embedder.network, embedder.description)  # last: it shows that the run is finished
     if models is not None:
         floors = {name: floor for name, floor in models["models"].items() if name != "trained"}
         count = len(parts.labeled or ())

@@ -3,11 +3,12 @@
 from selftaught.data import Skipped, check_skipped, skipped_table
 from selftaught.embedder import Embedder
 from selftaught.errors import Collapse, counted, printable
-from selftaught.files import delete, remove_leftovers, write_atomically
+from selftaught.files import delete, is_made_after, remove_leftovers, write_atomically
+from selftaught.model_files import DESCRIPTION, WEIGHTS
 from selftaught.networks import count_photos_per_thing
 from selftaught.parallel import rank, run_on_first
 from selftaught.retrieval import CLEAR_STEP
-from selftaught.run_folder import FEATURES, SKIPPED, Choice, read_skipped
+from selftaught.run_folder import FEATURES, SKIPPED, Choice, is_finished, read_skipped
 from selftaught.training.assemble import Context, Parts, assemble, find_start, prepare
 from selftaught.training.automatic import choose_neighbors
 from selftaught.training.checkpoint import Checkpoint, load_checkpoint
@@ -54,6 +55,10 @@ def train_stage(stage: Stage, context: Context) -> Embedder:
                 f"{counted(len(more), 'new image')} in {printable(images.training.root)}, without which the run goes "
                 f"on; a new run that learns from all and begins with its network: {advise_start(context.run)}"
             )
+        if run_on_first(lambda: _is_done(stage, checkpoint)):
+            where, device = printable(stage.folder), context.overrides.get("device", stage.record.requested.device)
+            context.reporter.say(f"finished: the model is in {where}; --epochs with a larger number goes on")
+            return Embedder.load(stage.folder, device, context.own)
     skipped: list[Skipped] = []
     passes: Passes = {}
     neighbors: Choice | None = None
@@ -78,6 +83,14 @@ def train_stage(stage: Stage, context: Context) -> Embedder:
             images = images.without(error.images, error.skipped)
 
 
+def _is_done(stage: Stage, checkpoint: Checkpoint) -> bool:
+    """Whether a stage has made the model of its last epoch: one that is there may be of an earlier leg."""
+    done, asked, chosen = checkpoint.state.epoch, stage.record.requested.epochs, stage.record.settings
+    last = chosen is not None and chosen.epochs == done and asked in (None, done)
+    made = all(is_made_after(stage.folder / name, checkpoint.file) for name in (WEIGHTS, DESCRIPTION))
+    return last and made and is_finished(stage.folder) and not (stage.folder / FEATURES).exists()
+
+
 def _neighbors_for(parts: Parts) -> Choice:
     """The number of neighbors for these images; the usual one if the network knows nothing or the batch is given."""
     if not parts.record.pretrained or parts.record.requested.batch_size is not None:
@@ -100,9 +113,7 @@ def _train_parts(parts: Parts, checkpoint: Checkpoint | None) -> Embedder:
         if checkpoint.passed_over is not None:
             say(f"{printable(checkpoint.passed_over)} is damaged: going on from an earlier state")
         say(f"resumed after epoch {state.epoch}" + (f" and step {state.step} of the next" if state.step else ""))
-        if state.epoch == loop.epochs:
-            say("all epochs are done: --epochs with a larger number goes on")
-        else:
+        if state.epoch < loop.epochs:
             say(describe_rates(parts.settings, parts.record.leg, state.epoch))
             if 0 < state.epoch == parts.record.leg and not state.step:
                 loop.begin_leg(state)
