@@ -20,7 +20,6 @@ from torch.nn import functional as F
 from selftaught.console import Interrupts, Tell
 from selftaught.data import (
     Advance,
-    Augmentations,
     Batch,
     Embedded,
     Failures,
@@ -63,8 +62,8 @@ def views_at_use(inputs: Preprocessing) -> Views:
 
 def views_in_training(inputs: Preprocessing, settings: Settings) -> Views:
     """The views that training makes of images."""
-    scale, shape, augmentations = settings.crop_scale, settings.crop_shape, Augmentations.of(settings)
-    return replace(views_at_use(inputs), crop_scale=scale, crop_shape=shape, augmentations=augmentations)
+    scale, shape = settings.crop_scale, settings.crop_shape
+    return replace(views_at_use(inputs), crop_scale=scale, crop_shape=shape, color=settings.color)
 
 
 @dataclass(frozen=True)

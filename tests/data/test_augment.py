@@ -6,9 +6,9 @@ import torch
 from torchvision.transforms.v2 import functional as F
 
 from selftaught.data import CachedReader, DecodedCache, FileReader, ImageReader, ViewRequest, Views, find_images
-from selftaught.data.augment import Augmentations, _color_maps, change_colors
+from selftaught.data.augment import _color_maps, change_colors
 
-PLAIN, COLORED = Views(32, 36, 36), Views(32, 36, 36, augmentations=Augmentations(color=1.0))
+PLAIN, COLORED = Views(32, 36, 36), Views(32, 36, 36, color=1.0)
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 UNCHANGED, NOT_GRAY, MIDDLE = 0.9, 0.9, 0.5
 """Numbers drawn that leave colors as they are."""

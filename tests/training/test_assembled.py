@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from conftest import OWN_INPUTS, TINY, draw_photos
 from selftaught import Embedder, train
-from selftaught.data import Augmentations, CachedReader, ViewRequest, Views, find_images
+from selftaught.data import CachedReader, ViewRequest, Views, find_images
 from selftaught.errors import Interrupted
 from selftaught.learners import STML
 from selftaught.method import STMLLoss
@@ -110,9 +110,7 @@ def test_a_recipe_comes_as_specified_into_every_step(
         assert known.items() <= group.items()
     reader, start = stage.parts.reader, stage.steps[0][0]
     assert isinstance(reader, CachedReader)
-    assert reader.views == Views(
-        32, 37, 37, crop_scale=(0.16, 1.0), use_size=32, crop_shape="random", augmentations=Augmentations(color=0.0)
-    )
+    assert reader.views == Views(32, 37, 37, crop_scale=(0.16, 1.0), use_size=32, crop_shape="random", color=0.0)
     heads = [start.network.heads["f"], start.network.heads["g"], start.teacher.heads["g"]]
     assert [head.out_features for head in heads] == [*widths, widths[1]]
     for head in heads:

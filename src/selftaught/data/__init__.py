@@ -8,7 +8,6 @@ file (``images``) for each view and cuts it on the CPU (``views``). The other, `
 random crops and ``augment`` changes the views.
 """
 
-from selftaught.data.augment import Augmentations
 from selftaught.data.benchmarks import BENCHMARKS, benchmark_of, check_benchmark, find_benchmark, first_classes
 from selftaught.data.cache_space import (
     CACHE_LIMIT,

@@ -1,11 +1,10 @@
 """Changes of random views beyond cropping: on the device, for every reader, decided by a view's seed alone.
 
-Another augmentation is one more function here, called by :func:`augment`, one more field of :class:`Augmentations`, and
-a setting of the same name.
+Another augmentation is one more function here, called by :func:`augment`, with its strength as a field of
+:class:`~selftaught.data.views.Views` and a setting.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -26,26 +25,14 @@ YIQ = ((0.299, 0.587, 0.114), (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.31
 """From red, green and blue to brightness and two axes of color."""
 
 
-@dataclass(frozen=True)
-class Augmentations:
-    """How strong each augmentation is: 0 is none."""
-
-    color: float = 0.0
-
-    @classmethod
-    def of(cls, settings: object) -> "Augmentations":
-        """Those that the settings of the same names ask for."""
-        return cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
-
-
-def augment(batch: Batch, requests: Sequence[ViewRequest], chosen: Augmentations) -> Batch:
-    """The batch with its random views changed; other views stay as they are."""
-    if not chosen.color or not batch.positions or requests[0].view != "random":
+def augment(batch: Batch, requests: Sequence[ViewRequest], color: float) -> Batch:
+    """The batch with the colors of its random views changed, ``color`` strongly; other views stay as they are."""
+    if not color or not batch.positions or requests[0].view != "random":
         return batch
     count = batch.images.shape[1]
     seeds = np.array([requests[position].seed for position in batch.positions], np.uint64)
     drawn = uniforms(seeds ^ np.uint64(STREAM), 6 * count).reshape(-1, 6)
-    images = change_colors(batch.images.flatten(0, 1), drawn, chosen.color)
+    images = change_colors(batch.images.flatten(0, 1), drawn, color)
     return batch._replace(images=images.unflatten(0, (-1, count)))
 
 

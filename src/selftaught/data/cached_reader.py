@@ -206,7 +206,7 @@ class CachedReader(ImageReader):
         compiled = self._compiled if view == "random" else None  # it is compiled for one size
         images = resize_crops(piece.packed, rows, boxes.reshape(-1, 4), flips.reshape(-1), size, compiled)
         batch = Batch(images.unflatten(0, (-1, count)), piece.positions, piece.failures)
-        return augment(batch, piece.batch, self.views.augmentations)
+        return augment(batch, piece.batch, self.views.color)
 
 
 class _Piece(NamedTuple):

@@ -30,7 +30,7 @@ class FileReader(ImageReader):
         asked, noted = tee(batches)
         for requests, batch in zip(noted, self._loader.read(asked), strict=True):
             here = batch._replace(images=batch.images.to(self.device, non_blocking=True))
-            yield augment(here, requests, self.views.augmentations)
+            yield augment(here, requests, self.views.color)
 
     def close(self) -> None:
         self._loader.close()

@@ -1,13 +1,12 @@
 """The views of an image that the network sees: random ones to learn from, fixed ones to embed."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from selftaught.data.augment import Augmentations
 from selftaught.data.center_view import cut_center
 from selftaught.data.crop_boxes import Shape, random_boxes
 from selftaught.data.device_crops import resize_crop
@@ -21,7 +20,7 @@ class Views:
     - "center": short side to ``resize``, center crop of ``use_size``: how a finished model sees an image.
     - "squash": the whole image, squashed to ``squash``×``squash``: how neighbors for batches are found.
     - "random": two random crops of ``crop_scale`` and ``crop_shape``, resized to ``size``×``size``, flipped or not, all
-      decided by the seed: what training sees. A reader also changes them as ``augmentations`` say.
+      decided by the seed: what training sees. A reader also changes their colors, ``color`` strongly.
     """
 
     size: int
@@ -31,7 +30,7 @@ class Views:
     use_size: int = 0
     """0 means the same as ``size``."""
     crop_shape: Shape = "random"
-    augmentations: Augmentations = field(default_factory=Augmentations)
+    color: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "use_size", self.use_size or self.size)
