@@ -23,7 +23,6 @@ from selftaught.reproduce.figures.drawing import Drawing
 from selftaught.reproduce.figures.labeled_images import LabeledImages, pick_middles
 from selftaught.reproduce.figures.observe import BATCHES, BatchSimilarities, EpochResult, fitting_batch
 from selftaught.reproduce.figures.relations import Relations, auroc, aurocs, between_images, pairs, relate
-from selftaught.reproduce.figures.retrievals import milestones
 from selftaught.reproduce.figures.tsne import tsne
 from selftaught.training.snapshots import Snapshot, load_snapshot
 
@@ -157,8 +156,6 @@ def test_what_is_shown_is_evenly_spaced_and_never_more_than_there_is() -> None:
     assert pick_middles(3, 12) == [2, 6, 10]
     assert pick_middles(5, 3) == [0, 1, 2]
     assert pick_middles(5, 0) == []
-    assert milestones([0, 1]) == [0, 1]
-    assert milestones(list(range(0, 91, 5))) == [0, 30, 60, 90]
 
 
 def test_queries_have_another_image_of_their_class_to_find(tmp_path: Path) -> None:

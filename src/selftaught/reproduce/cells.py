@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from selftaught.errors import SelftaughtError
-from selftaught.reproduce.folders import RunScores, find_state, read_floor_scores, read_scores, run_folder
+from selftaught.reproduce.folders import RunScores, find_state, read_scores, run_folder
 from selftaught.reproduce.request import Request
 from selftaught.reproduce.table import Row
 
@@ -54,7 +54,7 @@ def collect(request: Request) -> Cells:
                 failed |= status == "failed"
                 if status == "finished":
                     try:
-                        runs[seed] = read_floor_scores(folder, row.floor) if row.floor else read_scores(folder)
+                        runs[seed] = read_scores(folder, row.floor)
                     except SelftaughtError:  # the job shows the error
                         failed = True
             columns = cells.setdefault(row.name, {})[dataset] = {}

@@ -2,8 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -71,16 +70,15 @@ def drop_checkpoints(folder: Path) -> None:
             file.unlink()
 
 
-def read_floor_scores(folder: Path, name: str) -> RunScores:
-    """The scores of an untrained model in a run; there are none without pretrained weights."""
-    models = read_models(folder)
-    with _in_words(folder):
-        return RunScores(_scores(models["models"].get(name, {})) if models is not None else {})
+def read_scores(folder: Path, floor: str = "") -> RunScores:
+    """The scores of a finished run on its test images, or those of the untrained model ``floor`` that it has measured.
 
-
-def read_scores(folder: Path) -> RunScores:
-    """The scores of a finished run on its test images."""
-    with _in_words(folder):
+    Without pretrained weights, it has measured none.
+    """
+    try:
+        if floor:
+            models = read_models(folder)
+            return RunScores(_scores(models["models"].get(floor, {})) if models is not None else {})
         start = json.loads(read_file(folder / START))
         epochs = [json.loads(line) for line in read_file(folder / METRICS).splitlines()]
         rows = [_scores(row) for row in epochs if "recall@1" in row]
@@ -90,6 +88,8 @@ def read_scores(folder: Path) -> RunScores:
         if len(epochs) != int(saved.get("settings", {}).get("epochs", len(epochs))):
             raise ValueError("epochs are missing")
         return RunScores(last, best, len(epochs), run_seconds(folder))
+    except (SelftaughtError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+        raise SelftaughtError(f"the run in {printable(folder)} is damaged: delete it and run it again") from None
 
 
 def run_seconds(folder: Path) -> float:
@@ -110,15 +110,6 @@ def _scores(row: Mapping[str, float]) -> dict[str, float]:
     if not all(map(math.isfinite, scores.values())):
         raise ValueError("a score is no number")
     return scores
-
-
-@contextmanager
-def _in_words(folder: Path) -> Iterator[None]:
-    """Turn errors of damaged files into one sentence."""
-    try:
-        yield
-    except (SelftaughtError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-        raise SelftaughtError(f"the run in {printable(folder)} is damaged: delete it and run it again") from None
 
 
 def _failure_file(folder: Path) -> Path:

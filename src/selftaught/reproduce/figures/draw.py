@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from selftaught.console import Reporter
-from selftaught.data import FileReader, ImageFolder, Skipped, ViewRequest, check_skipped, in_batches
+from selftaught.data import FileReader, ImageFolder, Skipped, ViewRequest, check_skipped, in_batches, pick_evenly
 from selftaught.devices import available_cores
 from selftaught.encoding import FEW_IMAGES, views_in_training
 from selftaught.errors import SelftaughtError, UsageError, counted, printable
@@ -18,12 +18,14 @@ from selftaught.reproduce.figures.cases import draw_cases
 from selftaught.reproduce.figures.drawing import Drawing
 from selftaught.reproduce.figures.labeled_images import LabeledImages
 from selftaught.reproduce.figures.observe import EpochResult, Observer, cost
-from selftaught.reproduce.figures.retrievals import draw_most_similar, draw_retrievals, milestones
+from selftaught.reproduce.figures.retrievals import draw_most_similar, draw_retrievals
 from selftaught.reproduce.figures.similarities import draw_auroc, draw_scatter
 from selftaught.reproduce.figures.tsne import draw_tsne
 from selftaught.training import Snapshot, kept, load_snapshot
 
 CHECKED_AT_ONCE = 32
+MILESTONES = 4
+"""Epochs whose retrievals are shown: the first kept, the last, and some evenly between."""
 HOW = "selftaught train … --snapshots 10 keeps them"
 
 
@@ -84,7 +86,8 @@ def draw_figures(
         raise UsageError(
             f"{printable(out)} cannot be the folder of figures ({error.strerror}): give another --out"
         ) from None
-    shown_epochs, teacher = milestones(epochs), last.teacher is not None
+    shown_epochs = [epochs[i] for i in pick_evenly(len(epochs), MILESTONES)]
+    teacher = last.teacher is not None
     workers = 0 if len(images) < FEW_IMAGES else min(available_cores(), 16)
     with closing(FileReader(views_in_training(last.preprocessing, last.settings), workers)) as reader:
         labeled = _readable(images, reader, allow_skipped, reporter)

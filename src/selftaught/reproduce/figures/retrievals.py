@@ -4,27 +4,14 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from selftaught.data import pick_evenly
 from selftaught.report import Tile, beside, contact_sheet
 from selftaught.reproduce.figures.drawing import Drawing
 from selftaught.reproduce.figures.labeled_images import LabeledImages, pick_middles
 from selftaught.reproduce.figures.observe import EpochResult
 from selftaught.retrieval import nearest
 
-MILESTONES = 4
-"""Epochs on the picture: the first kept, the last, and some evenly between."""
 TILE = 128
 Line = list[object]
-
-
-def milestones(epochs: Sequence[int]) -> list[int]:
-    """The epochs whose retrievals are shown.
-
-    Example:
-        >>> milestones([0, 10, 20, 30, 40, 50, 60, 70, 80, 90])
-        [0, 30, 60, 90]
-    """
-    return [epochs[i] for i in pick_evenly(len(epochs), MILESTONES)]
 
 
 def draw_retrievals(labeled: LabeledImages, seen: Sequence[EpochResult]) -> Drawing:
