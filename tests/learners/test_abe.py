@@ -12,7 +12,7 @@ from selftaught.errors import UsageError
 from selftaught.learners import build_learner, make_settings
 from selftaught.learners.abe import divergence_loss, ensemble_contrastive_loss
 from selftaught.networks import Encoder, Preprocessing, build_backbone
-from selftaught.networks.model import ensemble_head
+from selftaught.networks.model import SharedLayer
 from selftaught.training.snapshots import load_snapshot
 
 CLASSES = torch.tensor([0, 1, 0, 2, 1, 2])
@@ -68,11 +68,11 @@ def test_the_attention_of_googlenet_starts_as_a_copy_of_its_own_blocks_and_learn
 
 
 def test_cosine_of_saved_vectors_is_the_mean_of_the_learners_cosines() -> None:
-    one, other = F.normalize(ensemble_head(32, 16)(torch.randn(2, 32)).detach())
+    one, other = F.normalize(SharedLayer(32, 16)(torch.randn(2, 32)).detach())
     cosines = F.cosine_similarity(one.view(8, 2), other.view(8, 2), dim=1)
     assert float(one @ other) == pytest.approx(float(cosines.mean()), abs=1e-6)
     with pytest.raises(UsageError, match="dim 12 cannot be shared by 8 learners"):
-        ensemble_head(32, 12)
+        SharedLayer(32, 12)
 
 
 def test_steps_lower_the_loss_of_their_batch() -> None:

@@ -62,7 +62,7 @@ class GoogLeNet(nn.Module):
         self.conv2 = nn.ModuleDict({"3x3_reduce": nn.Conv2d(64, 64, 1), "3x3": nn.Conv2d(64, 192, 3, padding=1)})
         channels = 192
         for name, widths in WIDTHS.items():
-            self.add_module(name, _inception_layers(channels, widths))
+            self.add_module(name, Inception(channels, widths))
             channels = sum(widths[branch] for branch in (0, 2, 4, 5))
         self.norm = nn.LocalResponseNorm(5, alpha=1e-4, beta=0.75, k=1.0)
         for layer in self.modules():
@@ -86,7 +86,19 @@ class GoogLeNet(nn.Module):
 
 
 class Inception(nn.ModuleDict):
-    """Four branches side by side."""
+    """Four branches side by side; ``widths`` as in WIDTHS."""
+
+    def __init__(self, channels: int, widths: tuple[int, ...]) -> None:
+        one, three_reduce, three, five_reduce, five, projected = widths
+        layers = {
+            "1x1": nn.Conv2d(channels, one, 1),
+            "3x3_reduce": nn.Conv2d(channels, three_reduce, 1),
+            "3x3": nn.Conv2d(three_reduce, three, 3, padding=1),
+            "5x5_reduce": nn.Conv2d(channels, five_reduce, 1),
+            "5x5": nn.Conv2d(five_reduce, five, 5, padding=2),
+            "pool_proj": nn.Conv2d(channels, projected, 1),
+        }
+        super().__init__(layers)
 
     def forward(self, x: Tensor) -> Tensor:
         branches = (
@@ -96,20 +108,6 @@ class Inception(nn.ModuleDict):
             _rectified(self["pool_proj"], F.max_pool2d(x, 3, stride=1, padding=1)),
         )
         return torch.cat(branches, 1)
-
-
-def _inception_layers(channels: int, widths: tuple[int, ...]) -> Inception:
-    one, three_reduce, three, five_reduce, five, projected = widths
-    return Inception(
-        {
-            "1x1": nn.Conv2d(channels, one, 1),
-            "3x3_reduce": nn.Conv2d(channels, three_reduce, 1),
-            "3x3": nn.Conv2d(three_reduce, three, 3, padding=1),
-            "5x5_reduce": nn.Conv2d(channels, five_reduce, 1),
-            "5x5": nn.Conv2d(five_reduce, five, 5, padding=2),
-            "pool_proj": nn.Conv2d(channels, projected, 1),
-        }
-    )
 
 
 def _rectified(layer: nn.Module, x: Tensor) -> Tensor:

@@ -178,22 +178,19 @@ def boosted_head(features: int, dim: int) -> nn.Sequential:
 
 
 class SharedLayer(nn.Module):
-    """One linear layer for each of the learners side by side; the output has length 1."""
+    """A layer that all learners of an ensemble share, as in ABE: a cosine is the mean of the learners' cosines."""
 
     def __init__(self, features: int, dim: int) -> None:
         super().__init__()
+        for name, size in (("features", features), ("dim", dim)):
+            if size % LEARNERS:
+                raise UsageError(
+                    f"{name} {size} cannot be shared by {LEARNERS} learners: give a multiple of {LEARNERS}"
+                )
         self.layer = linear_head(features // LEARNERS, dim // LEARNERS)
 
     def forward(self, rows: Tensor) -> Tensor:
         return F.normalize(self.layer(rows.unflatten(1, (LEARNERS, -1))), dim=2).flatten(1)
-
-
-def ensemble_head(features: int, dim: int) -> SharedLayer:
-    """A layer that all learners of an ensemble share, as in ABE: a cosine is the mean of the learners' cosines."""
-    for name, size in (("features", features), ("dim", dim)):
-        if size % LEARNERS:
-            raise UsageError(f"{name} {size} cannot be shared by {LEARNERS} learners: give a multiple of {LEARNERS}")
-    return SharedLayer(features, dim)
 
 
 def no_head(features: int, dim: int) -> nn.Identity:
@@ -208,7 +205,7 @@ HEADS: dict[str, Callable[[int, int], nn.Module]] = {
     "mlp": mlp_head,
     "projector": projector_head,
     "boosted": boosted_head,
-    "ensemble": ensemble_head,
+    "ensemble": SharedLayer,
     "none": no_head,
 }
 """Kinds of heads by name, so that a saved model can be built again."""
