@@ -51,7 +51,7 @@ class Reporter:
         clock = Clock(None if total is None else total - done)
 
         def tell(more: int, word: str = "") -> None:
-            clock.advance(more)
+            clock.done += more
             bars.update(task, advance=more, word=word or clock.left())
 
         try:
@@ -81,7 +81,7 @@ class Reporter:
 
         def tell(more: int, word: str = "") -> None:
             nonlocal last
-            clock.advance(more)
+            clock.done += more
             if time.monotonic() - last >= PLAIN_INTERVAL:
                 last = time.monotonic()
                 whole = "" if total is None else f"/{total}"
@@ -95,9 +95,6 @@ class Clock:
 
     def __init__(self, total: int | None) -> None:
         self.total, self.done, self.began = total, 0, time.monotonic()
-
-    def advance(self, more: int) -> None:
-        self.done += more
 
     def left(self) -> str:
         if not self.done or self.total is None:

@@ -269,13 +269,6 @@ def test_without_the_extra_it_says_what_to_install(
     assert (code, error) == (2, "selftaught: an index needs LanceDB: pip install 'selftaught[index]'\n")
 
 
-def test_a_model_that_has_changed_is_refused(call: Call, index: Path, images: Path) -> None:
-    embedder = Embedder.load("small", "cpu")
-    embedder.save(images.parent / "plain")
-    code, _, error = call("index", images.parent / "plain", images, "--out", index)
-    assert (code, "holds vectors of another model" in error) == (2, True)
-
-
 @pytest.mark.parametrize("options", [("--size", 48, "--mirror", "--scales", 2), ("--whiten",)])
 def test_how_images_are_seen_is_part_of_the_index(
     options: tuple[object, ...], call: Call, run: Path, photos: Path, index: Path, tmp_path: Path

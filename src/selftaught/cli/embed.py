@@ -2,7 +2,6 @@
 
 import re
 import zlib
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -65,7 +64,12 @@ def embed(use: ModelUse, source: str, out: Path, shard: str | None, allow_skippe
             files = tuple(images.files[i] for i in found)
             rows = torch.from_numpy(np.stack(list(found.values())))
             content = Vectors(root, files, rows, embedder.identity, embedder.metric, tuple(stamps[i] for i in found))
-            written = write_vectors(target, content) + _write_skipped(target, skipped)
+            written, table = write_vectors(target, content), skipped_file(target)
+            if skipped:
+                write_atomically(table, skipped_table(skipped))
+                written.append(table)
+            else:
+                table.unlink(missing_ok=True)
             log.remove()
     print(f"{counted(len(files), 'vector')} of size {embedder.dim} written to {', '.join(map(printable, written))}")
 
@@ -132,12 +136,3 @@ def _part(images: ImageFolder, number: int, count: int) -> ImageFolder:
     if not own:
         raise UsageError(f"part {number} of {count} has no images: take fewer parts")
     return images.only(own)
-
-
-def _write_skipped(out: Path, skipped: Sequence[Skipped]) -> list[Path]:
-    table = skipped_file(out)
-    if not skipped:
-        table.unlink(missing_ok=True)
-        return []
-    write_atomically(table, skipped_table(skipped))
-    return [table]

@@ -64,7 +64,11 @@ def search(
     if root is not None and not root.is_dir():
         raise UsageError(f"there is no folder {printable(root)}")
     for query in queries:
-        _check_query(query)
+        try:  # before the collection is embedded, not after
+            if not query.is_dir():
+                open_image(query, least=1)
+        except ImageError as error:
+            raise ImageError(f"cannot read {printable(query)}: {error}") from None
     index = None
     if is_index(use.run):
         refuse_options(use)
@@ -84,15 +88,6 @@ def search(
     if root is None and gone:
         Reporter().say(f"{printable(gone[0])} is gone: if the photos have moved, --root says where they are")
     _write(found, output, index)
-
-
-def _check_query(query: Path) -> None:
-    """Raise an error if a query is neither a folder nor an image: before the collection is embedded, not after."""
-    try:
-        if not query.is_dir():
-            open_image(query, least=1)
-    except ImageError as error:
-        raise ImageError(f"cannot read {printable(query)}: {error}") from None
 
 
 def _open_collection(use: ModelUse, within: str | None, allow_skipped: bool) -> tuple[Embedder, Vectors]:
