@@ -88,10 +88,9 @@ def test_labels_and_levels_that_cannot_be_meant_are_refused(tmp_path: Path) -> N
             open_images(tmp_path, **options)
 
 
-@pytest.mark.parametrize("source", ["", "cub:"])
-def test_an_empty_source_is_refused(source: str) -> None:
-    with pytest.raises(UsageError, match=r"empty text|needs the folder"):
-        open_images(source)
+def test_an_empty_source_is_refused() -> None:
+    with pytest.raises(UsageError, match="empty text"):
+        open_images("")
 
 
 def test_one_class_is_nothing_to_measure(tmp_path: Path) -> None:

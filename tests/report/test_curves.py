@@ -141,14 +141,6 @@ def test_nothing_at_all_still_gives_a_picture(tmp_path: Path) -> None:
         image.verify()
 
 
-def test_an_older_picture_is_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "curves.png"
-    path.write_bytes(b"old")
-    plot_curves(START, [], path)
-    with Image.open(path) as image:
-        assert image.width >= 600
-
-
 def test_no_global_state_of_pyplot_is_touched(tmp_path: Path) -> None:
     before = "matplotlib.pyplot" in sys.modules
     plot_curves({"recall@1": 0.5}, [], tmp_path / "curves.png")

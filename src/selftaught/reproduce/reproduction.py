@@ -68,15 +68,9 @@ def reproduce_table(
 
 
 def run_jobs(request: Request, jobs: Sequence[Job], estimator: Estimator, reporter: Reporter) -> int:
-    """Run every job that is open, and write the results after each.
+    """Run every job that is open, and write the results after each; returns the number of jobs that failed.
 
     A job that fails does not stop the others. A finished one keeps its model and loses its checkpoint.
-
-    Returns:
-        The number of jobs that failed.
-
-    Raises:
-        Interrupted: stopped by the user; the same command goes on.
     """
     begin(request)
     try:

@@ -28,11 +28,7 @@ JSON, MARKDOWN = "results.json", "results.md"
 
 
 def write_results(request: Request, jobs: Sequence[Job]) -> int:
-    """Write results.json and results.md into the output folder, each whole or not at all.
-
-    Returns:
-        The number of jobs that failed.
-    """
+    """Write the results into the output folder, each file whole or not at all; returns the number of failed jobs."""
     cells = collect(request)
     incomplete = incomplete_data(jobs, request.data)
     facts = {

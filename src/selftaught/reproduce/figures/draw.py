@@ -61,14 +61,9 @@ def draw_figures(
     allow_skipped: bool = False,
     reporter: Reporter | None = None,
 ) -> tuple[list[Path], list[str]]:
-    """Draw every figure that the run's networks allow, each as a PNG with its numbers as CSV.
+    """Draw how a run's networks see labeled images: every figure that they allow, as a PNG with its numbers as CSV.
 
-    Args:
-        run: a run that kept its networks during training.
-        images: labeled images; the figures show how the networks see them.
-        out: the folder to write into; files of the same names are replaced.
-        seed: the seed of the batches and the random views.
-        allow_skipped: go on if over 5% of the images are unreadable.
+    Files of the same names are replaced. ``seed`` decides on the batches and the random views.
 
     Returns:
         The files written, and a sentence for each figure that is left out.

@@ -37,7 +37,8 @@ def draw_tsne(labeled: LabeledImages, seen: Sequence[EpochResult]) -> Drawing:
         points.append(tsne(result.vectors[picked]))
         drawing, drawn = draw_image_map(thumbnails, points[-1], colors, cells=cells, cell=CELL)
         title = f"{result.title}: {drawn:,} of {len(picked):,} images drawn, of {len(names)} classes"
-        maps.append(above([_line(title, drawing.width), drawing]))
+        line = text_line(title, font(max(12, CELL // 2), bold=True), drawing.width)
+        maps.append(above([line, Image.new("RGB", (drawing.width, CELL // 2), "white"), drawing]))
     whole = beside(maps, gap=2 * CELL)
     picture = ImageOps.expand(above([whole, _legend(marked, whole.width)]), CELL, "white")
     numbers = zip(picked, labels, *(p.tolist() for p in points), strict=True)
@@ -54,11 +55,6 @@ def tsne(vectors: Tensor) -> Tensor:
     perplexity = min(PERPLEXITY, max(1.0, (len(vectors) - 1) / 3))
     engine = TSNE(perplexity=perplexity, init="pca", random_state=0)
     return torch.from_numpy(engine.fit_transform(vectors.float().numpy()))
-
-
-def _line(text: str, width: int) -> Image.Image:
-    line = text_line(text, font(max(12, CELL // 2), bold=True), width)
-    return above([line, Image.new("RGB", (width, CELL // 2), "white")])
 
 
 def _legend(marked: dict[str, str], width: int) -> Image.Image:
