@@ -44,7 +44,6 @@ def ensemble_contrastive_loss(embeddings: Tensor, classes: Tensor) -> Tensor:
         classes: n.
 
     Example:
-        >>> import torch
         >>> z = torch.tensor([[[1.0, 0.0]], [[0.8, 0.6]]])
         >>> [round(float(ensemble_contrastive_loss(z, torch.tensor(c))), 4) for c in ([0, 0], [0, 1])]
         [0.4, 0.6]
@@ -61,7 +60,6 @@ def divergence_loss(embeddings: Tensor) -> Tensor:
     """How near the learners of an image are to one another, for n×learners×d rows of length 1: the mean over pairs.
 
     Example:
-        >>> import torch
         >>> round(float(divergence_loss(torch.tensor([[[1.0, 0.0], [0.8, 0.6]]]))), 4)
         0.6
     """

@@ -33,7 +33,6 @@ def boosted_losses(embeddings: Tensor, sizes: Sequence[int], classes: Tensor) ->
         classes: n.
 
     Example:
-        >>> import torch
         >>> z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
         >>> [round(float(x), 5) for x in boosted_losses(z, (2,), torch.tensor([0, 0, 1, 1]))]
         [0.15663]
@@ -57,7 +56,6 @@ def reverse_gradient(x: Tensor) -> Tensor:
     """x itself, with a gradient of the opposite sign.
 
     Example:
-        >>> import torch
         >>> x = torch.ones(1, requires_grad=True)
         >>> reverse_gradient(3 * x).backward(); x.grad
         tensor([-3.])

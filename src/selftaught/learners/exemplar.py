@@ -28,7 +28,6 @@ def exemplar_loss(embeddings: Tensor, classes: Tensor, ids: Tensor) -> Tensor:
         ids: the image of each row, n.
 
     Example:
-        >>> import torch
         >>> round(float(exemplar_loss(torch.eye(4), torch.ones(4, 4), torch.arange(4))), 4)  # ln 4
         1.3863
     """

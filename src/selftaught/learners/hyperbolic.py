@@ -29,7 +29,6 @@ def hyperbolic_distance(cosines: Tensor) -> Tensor:
     All of them lie on one sphere, where the distance depends on the cosine alone.
 
     Example:
-        >>> import torch
         >>> hyperbolic_distance(torch.tensor([0.5, -1.0]))
         tensor([2.7139, 4.0000])
     """

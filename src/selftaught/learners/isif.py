@@ -35,7 +35,6 @@ def instance_softmax_loss(first: Tensor, second: Tensor) -> Tensor:
         first, second: n×d of length 1, two views of n images.
 
     Example:
-        >>> import torch
         >>> z = torch.eye(4)
         >>> bool(instance_softmax_loss(z, z) < instance_softmax_loss(z, z.roll(1, 0)))
         True

@@ -43,7 +43,6 @@ def run_kmeans(
         Centers k×d, each the mean of its points, and the cluster of each point, n.
 
     Example:
-        >>> import torch
         >>> points = torch.tensor([[0.0], [1.0], [8.0], [9.0]])
         >>> centers, clusters = run_kmeans(points, 2, torch.Generator().manual_seed(0))
         >>> sorted(centers.flatten().tolist()), bool(clusters[0] == clusters[1])

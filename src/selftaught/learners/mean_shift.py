@@ -25,7 +25,6 @@ def mean_shift_loss(predictions: Tensor, neighbors: Tensor) -> Tensor:
         neighbors: n×k×d, each of length 1.
 
     Example:
-        >>> import torch
         >>> mean_shift_loss(torch.tensor([[3.0, 0.0]]), torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]))
         tensor(1.)
     """

@@ -29,7 +29,6 @@ def info_nce(queries: Tensor, keys: Tensor, negatives: Tensor, temperature: floa
         negatives: n×m dot products of the queries with the keys of other images; -inf does not count.
 
     Example:
-        >>> import torch
         >>> q = torch.eye(2)
         >>> info_nce(q, q, torch.zeros(2, 1), temperature=1.0)
         tensor(0.3133)

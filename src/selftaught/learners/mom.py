@@ -67,7 +67,6 @@ def weighted_triplet_loss(embeddings: Tensor, weights: Tensor, margin: float) ->
         weights: …, one per triplet.
 
     Example:
-        >>> import torch
         >>> weighted_triplet_loss(torch.tensor([[[0.0], [1.0], [2.0]]]), torch.tensor([2.0]), margin=4.0)
         tensor(2.)
     """

@@ -38,7 +38,6 @@ def nce_loss(own: Tensor, noise: Tensor, constant: Tensor, images: int) -> Tenso
         images: how many slots there are.
 
     Example:
-        >>> import torch
         >>> own, noise = torch.tensor([5.0]), torch.zeros(1, 3)
         >>> bool(nce_loss(own, noise, torch.tensor(9.0), 9) < nce_loss(-own, noise, torch.tensor(9.0), 9))
         True

@@ -43,7 +43,6 @@ def pair_moments(similarity: Tensor, pairs: Tensor) -> Tensor:
     """Mean and variance of n×n similarities over chosen pairs, an n×n mask; both are 0 if there are none.
 
     Example:
-        >>> import torch
         >>> s = torch.tensor([[0.0, 0.2], [0.6, 0.0]])
         >>> pair_moments(s, ~torch.eye(2, dtype=torch.bool))
         tensor([0.4000, 0.0400])
@@ -60,7 +59,6 @@ def distribution_loss(moments: Tensor) -> Tensor:
         moments: mean and variance of the similarity of positive pairs, then of negative ones, 2×2.
 
     Example:
-        >>> import torch
         >>> distribution_loss(torch.tensor([[0.6, 0.01], [0.2, 0.04]]))
         tensor(0.1500)
     """
@@ -74,7 +72,6 @@ def sure_pairs(similarity: Tensor, within: Tensor, across: Tensor) -> tuple[Tens
     Both are empty unless the mean within is the larger one.
 
     Example:
-        >>> import torch
         >>> sure_pairs(torch.tensor([0.1, 0.5, 0.9]), torch.tensor(0.8), torch.tensor(0.2))
         (tensor([False, False,  True]), tensor([ True, False, False]))
     """

@@ -68,7 +68,6 @@ class Queue(nn.Module):
     """The latest embeddings that were put in; the oldest are dropped first. No operation waits for the device.
 
     Example:
-        >>> import torch
         >>> queue = Queue(length=3, dim=1)
         >>> _ = queue.put(torch.tensor([[1.0], [2.0]])), queue.put(torch.tensor([[3.0], [4.0]]))
         >>> queue.rows.flatten().tolist()

@@ -37,7 +37,6 @@ def turn_views(views: Tensor, first: int = 0) -> Tensor:
     Views must be flipped before this. A view that is flipped later shows a quarter turn as three quarters.
 
     Example:
-        >>> import torch
         >>> turn_views(torch.arange(4).view(1, 1, 2, 2), first=2)[0, 0].tolist()
         [[3, 2], [1, 0]]
     """

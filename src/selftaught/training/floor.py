@@ -109,7 +109,6 @@ def find_again(queries: Tensor, gallery: Tensor) -> float:
     """The mean reciprocal rank at which row i of the queries finds row i of the gallery; among equals, the mean rank.
 
     Example:
-        >>> import torch
         >>> find_again(torch.tensor([[0.0], [1.0]]), torch.tensor([[0.1], [0.2]]))
         1.0
         >>> find_again(torch.tensor([[0.0], [1.0]]), torch.tensor([[0.2], [0.1]]))

@@ -22,7 +22,6 @@ def effective_rank(embeddings: Tensor) -> float:
         embeddings: n×d, on any device; they stay there.
 
     Example:
-        >>> import torch
         >>> round(effective_rank(torch.eye(5)), 3), effective_rank(torch.ones(5, 3))
         (4.0, 0.0)
     """

@@ -29,7 +29,6 @@ class AdamP(Optimizer):
         wd_ratio: weight decay of projected tensors, as a fraction.
 
     Example:
-        >>> import torch
         >>> weight = torch.nn.Parameter(torch.tensor([[3.0, 4.0]]))
         >>> weight.grad = torch.tensor([[4.0, -3.0]])  # at a right angle to the weights, as the step will be
         >>> AdamP([weight], lr=0.1).step()
