@@ -37,11 +37,6 @@ def test_groups_are_found_named_and_found_again(call: Call, run: Path, photos: P
         assert {str(link.resolve().relative_to(photos.resolve())) for link in folder.iterdir()} == named_now
 
 
-def test_whitened_vectors_are_grouped_too(call: Call, run: Path, photos: Path, tmp_path: Path) -> None:
-    code, text, _ = call("cluster", run, photos, "--out", tmp_path / "a", "--smallest", 2, "--whiten")
-    assert (code, "of 24 photos are in" in text) == (0, True)
-
-
 @pytest.mark.skipif(os.name != "posix", reason="needs links")
 def test_links_to_photos_with_long_names_have_names_that_fit(
     call: Call, run: Path, photos: Path, tmp_path: Path
@@ -57,8 +52,9 @@ def test_links_to_photos_with_long_names_have_names_that_fit(
 
 
 def test_where_there_are_no_groups_none_can_be_named(call: Call, run: Path, photos: Path, tmp_path: Path) -> None:
-    code, text, _ = call("cluster", run, photos, "--out", tmp_path / "a", "--smallest", 24)
+    code, text, _ = call("cluster", run, photos, "--out", tmp_path / "a", "--smallest", 24, "--links")
     assert (code, text.splitlines()[0]) == (0, "0 of 24 photos are in 0 groups, 24 in none.")
+    assert "links:" not in text, "there are none"
     page = (tmp_path / "a" / "groups.html").read_text()
     assert "finds smaller ones" in page
     assert "Save the names" not in page
@@ -83,11 +79,6 @@ def test_what_cannot_be_done_is_one_sentence(
     assert not out.exists()
 
 
-@pytest.mark.parametrize("command", ["dedup", "cluster"])
-def test_the_help_says_what_models_are_taken(call: Call, command: str) -> None:
-    assert "RUN|NAME" in call(command, "--help")[1]
-
-
 def test_groups_of_photos_seen_in_another_way_are_not_mixed(
     call: Call, run: Path, photos: Path, tmp_path: Path
 ) -> None:
@@ -97,10 +88,3 @@ def test_groups_of_photos_seen_in_another_way_are_not_mixed(
     assert code == 2
     assert "another --size, --mirror or --scales" in error
     assert call(*again, "--out", tmp_path / "c", "--size", 48)[0] == 0
-
-
-@pytest.mark.skipif(os.name != "posix", reason="needs links")
-def test_a_folder_of_links_is_named_only_if_there_is_one(call: Call, run: Path, photos: Path, tmp_path: Path) -> None:
-    words = ("cluster", run, photos, "--out", tmp_path / "a", "--smallest", 24, "--links")
-    code, text, _ = call(*words)
-    assert (code, "24 in none" in text, "links:" in text) == (0, True, False)

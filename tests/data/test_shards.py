@@ -5,7 +5,6 @@ import pickle
 import tarfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -372,9 +371,3 @@ def test_shards_and_folders_are_joined(tmp_path: Path) -> None:
     assert (again.files, again.labels()) == (labeled.files, labeled.labels())
     two = join_folders(labeled, open_images(f"{shards(tmp_path / 'more', 1)}/*.tar"))
     assert [open_image(two.path(i)).width for i in range(6)] == [9, 10, 11, 12, 9, 10]
-
-
-def test_pixels_from_a_shard_equal_those_from_the_file(tmp_path: Path) -> None:
-    (tmp_path / "1.png").write_bytes(picture(4))
-    images = open_images(write(tmp_path / "x.tar", {"0.png": picture(1), "1.png": picture(4)}))
-    assert np.array_equal(np.asarray(open_image(images.path(1))), np.asarray(open_image(tmp_path / "1.png")))

@@ -126,11 +126,6 @@ def test_images_are_read_from_files(tmp_path: Path, suffix: str) -> None:
     assert shown in ("#ff9900", "#fe9900")
 
 
-def test_a_tile_too_small_to_read_is_refused() -> None:
-    with pytest.raises(ValueError, match="48"):
-        contact_sheet([[Tile(ORANGE)]], tile=20)
-
-
 def test_the_columns_below_a_search_do_not_touch_however_many_neighbors(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[tuple[float, float, float]] = []
     text = ImageDraw.ImageDraw.text

@@ -28,7 +28,7 @@ class CachedReader(ImageReader):
     """
 
     def __init__(self, views: Views, side: int, workers: int, device: torch.device, cache: DecodedCache) -> None:
-        self.views, self.side, self.device, self.cache = views, side, device, cache
+        self.views, self.device, self.cache = views, device, cache
         self._compiled: Resample | None = None
         self._decoder = Decoder(views, side)
         self._loader = Loader(self._decoder.read, workers)
@@ -139,7 +139,7 @@ class CachedReader(ImageReader):
                 yield [request for request, slot in zip(batch, slots, strict=True) if slot < 0]
 
         # New processes may be started only before training.
-        for collated in (self._loader.read_here if self._late else self._loader.read)(missing()):
+        for collated in map(self._decoder.read, missing()) if self._late else self._loader.read(missing()):
             batch, slots = waiting.popleft()
             new = split(collated)
             images: list[DecodedImage] = []

@@ -38,7 +38,7 @@ class Loader(Generic[T]):
     """Answers batches of requests in workers, in order. These start at the first and stay until :meth:`close`."""
 
     def __init__(self, answer: Callable[[list[Any]], T], workers: int, pin_memory: bool = False) -> None:
-        self.workers, self._answer = workers, answer
+        self.workers = workers
         self._requests: Iterable[list[Any]] = ()
         with _no_advice():
             self._loader: DataLoader[Any] = DataLoader(
@@ -70,10 +70,6 @@ class Loader(Generic[T]):
                 how = WHY.get(code, f"by signal {-code}" if code < 0 else f"with exit code {code}")
                 raise ReadersEnded(f"the system ended a process that reads images, {how}: {FEWER}") from None
             raise
-
-    def read_here(self, requests: Iterable[list[Any]]) -> Iterator[T]:
-        """The answers in order, without workers."""
-        return map(self._answer, requests)
 
     def start(self) -> None:
         """Start the workers now: later, other threads might hold locks that a new process would wait for forever."""

@@ -50,8 +50,6 @@ def contact_sheet(
         headings: a line of text above the row of that index.
         tile: side of a tile in pixels, its frame included.
     """
-    if tile < 48:
-        raise ValueError(f"tile = {tile} leaves no room for an image, its frame and its caption: use 48 pixels or more")
     headings = headings or {}
     gap, caption, heading = tile // 10, font(max(9, tile // 12)), font(max(11, tile // 9), bold=True)
     caption_height = sum(caption.getmetrics()) + tile // 32

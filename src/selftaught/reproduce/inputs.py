@@ -21,7 +21,6 @@ PHOTOS = "photos"
 """The place of the embedded data in the output folder."""
 WEIGHT_FILES = {"googlenet": ("npz", "pth", "safetensors"), "bn_inception": ("pth", "safetensors")}
 """Backbones whose weights are files that the user must get, and the kinds of file."""
-SWAV_FILE = ("swav_resnet50", ("pth", "safetensors"))
 SWAV_PUBLISHED = "a ResNet50 that SwAV's authors published, such as swav_800ep_pretrain.pth.tar, renamed"
 
 
@@ -65,7 +64,7 @@ def weights_for(row: Row, backbone: str, data: Path) -> str:
     if row.weights == "swav":
         if not backbone.startswith("resnet50"):
             raise UsageError(f"SwAV's weights are a ResNet50's, not those of {printable(backbone)}")
-        return _weights_file(*SWAV_FILE, data)
+        return _weights_file("swav_resnet50", ("pth", "safetensors"), data)
     backbone = backbone.removesuffix(ENSEMBLE)
     if backbone in WEIGHT_FILES:
         return _weights_file(backbone, WEIGHT_FILES[backbone], data)
