@@ -128,7 +128,6 @@ def figures(
 
     Example: selftaught figures run labeled
     """
-    from selftaught.console import Reporter
     from selftaught.data import open_images
     from selftaught.devices import choose_device
     from selftaught.errors import UsageError, printable
@@ -138,9 +137,7 @@ def figures(
         raise UsageError(f"there is no run {printable(run)}")
     images = open_images(data, "test", allow_skipped=allow_skipped)
     target, place = out or run / "figures", choose_device(device)
-    written, left_out = draw_figures(
-        run, images, target, place, seed=seed, allow_skipped=allow_skipped, reporter=Reporter()
-    )
+    written, left_out = draw_figures(run, images, target, place, seed=seed, allow_skipped=allow_skipped)
     print("\n".join([*map(printable, written), *left_out]))
 
 

@@ -48,21 +48,17 @@ class Change:
     skipped: tuple[Skipped, ...] = ()
 
 
-def add_images(
-    index: Index, source: str | os.PathLike[str], *, allow_skipped: bool = False, quiet: bool = False
-) -> Change:
+def add_images(index: Index, source: str | os.PathLike[str], *, allow_skipped: bool = False) -> Change:
     """Embed the images of a folder (or shards) that are new or have changed, and write them into the index."""
-    images, reporter = open_images(source, "all", allow_skipped=allow_skipped), Reporter(quiet)
+    images, reporter = open_images(source, "all", allow_skipped=allow_skipped), Reporter()
     with lock_folder(index.folder):
         index.table.refresh()
         return _finish(index.table, _add(index, images, allow_skipped, reporter), reporter)
 
 
-def sync_images(
-    index: Index, source: str | os.PathLike[str] | None = None, *, allow_skipped: bool = False, quiet: bool = False
-) -> Change:
+def sync_images(index: Index, source: str | os.PathLike[str] | None = None, *, allow_skipped: bool = False) -> Change:
     """Make the index match a folder or shards (by default each folder it was made from); images elsewhere stay."""
-    reporter = Reporter(quiet)
+    reporter = Reporter()
     sources = [source] if source is not None else index.table.roots()
     try:
         # All before the first change: a missing folder changes nothing.
@@ -88,7 +84,7 @@ def sync_images(
         return _finish(index.table, total, reporter)
 
 
-def remove_images(table: ImageTable, paths: Iterable[str | os.PathLike[str]], *, quiet: bool = False) -> Change:
+def remove_images(table: ImageTable, paths: Iterable[str | os.PathLike[str]]) -> Change:
     """Take images, and all images below folders, out of an index; their files stay, and no model is needed."""
     asked = [str(plain_path(path)) for path in paths]
     with lock_folder(table.folder):
@@ -99,7 +95,7 @@ def remove_images(table: ImageTable, paths: Iterable[str | os.PathLike[str]], *,
                 raise UsageError(f"{printable(path)} is not in the index {printable(table.folder)}: nothing is removed")
         gone = [one for one in known if any(is_below(one, path) for path in asked)]
         table.remove(gone)
-        return _finish(table, Change(removed=len(gone)), Reporter(quiet))
+        return _finish(table, Change(removed=len(gone)), Reporter())
 
 
 def _add(index: Index, images: ImageFolder, allow_skipped: bool, reporter: Reporter) -> Change:
