@@ -135,12 +135,6 @@ def test_the_charts_of_a_page_are_those_of_the_picture() -> None:
     assert all(image.width > 400 for _, image in charts)
 
 
-def test_nothing_at_all_still_gives_a_picture(tmp_path: Path) -> None:
-    plot_curves({}, [], tmp_path / "curves.png")
-    with Image.open(tmp_path / "curves.png") as image:
-        image.verify()
-
-
 def test_no_global_state_of_pyplot_is_touched(tmp_path: Path) -> None:
     before = "matplotlib.pyplot" in sys.modules
     plot_curves({"recall@1": 0.5}, [], tmp_path / "curves.png")

@@ -1,5 +1,6 @@
 """Values to color points by, one per photo."""
 
+import os
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ def color_by(exhibit: Exhibit, kind: str, version: int) -> dict[str, Any]:
     """Classes (names, and for each photo the number of its class) or numbers (None if unknown)."""
     vectors = exhibit.versions[version].vectors
     if kind == "folder":
-        folders = [exhibit.folder(number) for number in range(len(exhibit))]
+        folders = [os.path.dirname(name) for name in exhibit.names]  # noqa: PTH120
         names = sorted(set(folders))
         numbers = {name: number for number, name in enumerate(names)}
         return {"names": [name or "no folder" for name in names], "values": [numbers[folder] for folder in folders]}

@@ -51,9 +51,6 @@ class Exhibit:
     def __len__(self) -> int:
         return len(self.names)
 
-    def folder(self, number: int) -> str:
-        return os.path.dirname(self.names[number])  # noqa: PTH120
-
     def thumbnail(self, number: int) -> bytes:
         """A small JPEG."""
         if self.small is not None and (content := self.small(number)):

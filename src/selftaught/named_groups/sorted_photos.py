@@ -67,7 +67,8 @@ def make_links(place: Path, found: SortedPhotos) -> None:
     for index, group in enumerate(found.groups.tolist()):
         if group < 0:
             continue
-        folder = place / re.sub(r'[\x00-\x1f/\\:*?"<>|]', "_", found.known.title(group))[:LINK_NAME].strip(". ")
+        title = found.known.names[group] or f"group {group + 1}"
+        folder = place / re.sub(r'[\x00-\x1f/\\:*?"<>|]', "_", title)[:LINK_NAME].strip(". ")
         flat = found.images.files[index].replace("/", "__")
         link = folder / f"{index:06d}-{flat[-LINK_NAME:]}"
         try:

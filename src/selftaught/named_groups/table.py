@@ -26,10 +26,6 @@ class NamedGroups:
     centers: Centers
     model: str
 
-    def title(self, group: int) -> str:
-        """A group's name, or its number if it has none; "" for -1, which means no group."""
-        return "" if group < 0 else self.names[group] or f"group {group + 1}"
-
     def rows(self) -> list[list[str]]:
         """The table, with its header first."""
         rows = [list(COLUMNS)]

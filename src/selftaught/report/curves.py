@@ -41,7 +41,7 @@ def plot_curves(
     A band around each line is two standard deviations of its noise wide to either side.
 
     Args:
-        start: the signals before training, drawn as a hollow dot at epoch 0.
+        start: the signals before training, the effective rank among them, drawn as a hollow dot at epoch 0.
         history: one row per epoch with its number under "epoch". What a row lacks is left out of its chart,
             and a chart without any value is left out altogether.
         path: the PNG to write; one that exists is replaced.
@@ -49,11 +49,9 @@ def plot_curves(
     """
     rows = [{**start, "epoch": 0}, *history]
     panels = _panels(rows)
-    columns = max(1, min(COLUMNS, len(panels)))
-    lines = max(1, math.ceil(len(panels) / columns))
+    columns = min(COLUMNS, len(panels))
+    lines = math.ceil(len(panels) / columns)
     figure = new_figure(4 * columns, 2.6 * lines)
-    if not panels:
-        figure.text(0.5, 0.5, "Nothing to draw yet", ha="center", va="center", color=FAINT)
     for place, panel in enumerate(panels, start=1):
         draw_panel(figure.add_subplot(lines, columns, place), panel, rows, queries)
     write_atomically(path, lambda file: figure.savefig(file, format="png"))
