@@ -81,9 +81,3 @@ def test_steps_lower_the_loss_of_their_batch() -> None:
     isif = small_learner("isif", freeze_batch_norm=True)
     losses = [float(step(isif, lr=0.01)) for _ in range(5)]
     assert losses[-1] < losses[0]
-
-
-def test_every_image_comes_once_in_an_epoch() -> None:
-    plan = small_learner("isif").batches(torch.zeros(IMAGES, 6), torch.Generator().manual_seed(0))
-    assert plan.shape == (3, BATCH)
-    assert sorted(plan.flatten().tolist()) == list(range(IMAGES))

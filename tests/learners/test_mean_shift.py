@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_learner import BATCH, IMAGES, batch, small_learner, step
+from small_learner import BATCH, batch, small_learner, step
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -167,10 +167,3 @@ def test_state_restores_queue_predictor_and_target() -> None:
     assert torch.equal(step(other, 5), step(learner, 5))
     assert torch.equal(other.queue.rows, learner.queue.rows)
     assert torch.equal(other.target(batch()[0]), learner.target(batch()[0]))
-
-
-@pytest.mark.parametrize("method", ["msf", "byol"])
-def test_every_image_comes_once_in_an_epoch(method: str) -> None:
-    plan = small_learner(method).batches(torch.zeros(IMAGES, 6), torch.Generator().manual_seed(0))
-    assert plan.shape == (3, BATCH)
-    assert sorted(plan.flatten().tolist()) == list(range(IMAGES))

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from small_learner import BATCH, IMAGES, batch, small_learner, step
+from small_learner import BATCH, batch, small_learner, step
 from torch.nn import functional as F
 
 from selftaught.errors import UsageError
@@ -96,17 +96,3 @@ def test_state_restores_the_queue_and_the_next_loss() -> None:
     assert int(other.queue.count) == 3 * BATCH
     assert torch.equal(step(other, 5), step(moco, 5))
     assert torch.equal(other.queue.rows, moco.queue.rows)
-
-
-def test_every_image_comes_once_in_an_epoch() -> None:
-    plan = small_learner("moco").batches(torch.zeros(IMAGES, 6), torch.Generator().manual_seed(0))
-    assert plan.shape == (3, BATCH)
-    assert sorted(plan.flatten().tolist()) == list(range(IMAGES))
-
-
-def test_batches_hold_each_image_once_in_random_order() -> None:
-    moco, embeddings = small_learner("moco"), torch.zeros(IMAGES, 6)
-    first, second = (moco.batches(embeddings, torch.Generator().manual_seed(seed)) for seed in (0, 1))
-    assert first.shape == (IMAGES // BATCH, BATCH)
-    assert sorted(first.flatten().tolist()) == list(range(IMAGES))
-    assert not torch.equal(first, second)

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_learner import BATCH, IMAGES, batch, small_learner, step
+from small_learner import IMAGES, batch, small_learner, step
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -118,9 +118,3 @@ def test_state_restores_memory_and_constant() -> None:
     expected = step(nce, 3)
     torch.manual_seed(0)
     assert torch.equal(step(other, 3), expected)
-
-
-def test_every_image_comes_once_in_an_epoch() -> None:
-    plan = small_learner("nce").batches(torch.zeros(IMAGES, 6), torch.Generator().manual_seed(0))
-    assert plan.shape == (3, BATCH)
-    assert sorted(plan.flatten().tolist()) == list(range(IMAGES))

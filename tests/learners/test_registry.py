@@ -7,6 +7,8 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+import torch
+from small_learner import BATCH, IMAGES, small_learner
 
 from conftest import TINY, Call
 from selftaught import train
@@ -123,3 +125,12 @@ def test_a_class_of_ones_own_trains_and_resumes(photos: Path, tmp_path: Path) ->
     train(resume=run, method=Own, quiet=True)
     with pytest.raises(UsageError, match="must be a name or a subclass"):
         train(photos, out=tmp_path / "none", method=dict, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", ["moco", "msf", "byol", "nce", "isif", "exemplar"])
+def test_batches_hold_each_image_once_in_random_order(method: str) -> None:
+    learner, embeddings = small_learner(method), torch.zeros(IMAGES, 6)
+    first, second = (learner.batches(embeddings, torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    assert first.shape == (IMAGES // BATCH, BATCH)
+    assert sorted(first.flatten().tolist()) == list(range(IMAGES))
+    assert not torch.equal(first, second)

@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from selftaught.errors import UsageError
 from selftaught.networks import Encoder, build_backbone
 from selftaught.networks.bn_inception import BNInception
 
@@ -112,9 +111,3 @@ def test_the_published_form_loads_with_flat_norms_and_without_its_classifier(
     backbone = build_backbone("bn_inception", str(tmp_path / "bn.pth"))
     loaded = backbone.module.state_dict()
     assert all(torch.equal(loaded[name], tensor) for name, tensor in state.items())
-
-
-def test_without_weights_one_sentence_names_the_published_file() -> None:
-    with pytest.raises(UsageError, match=r"bn_inception-52deb4733\.pth.*--weights none") as caught:
-        build_backbone("bn_inception")
-    assert "\n" not in str(caught.value)

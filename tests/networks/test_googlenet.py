@@ -168,9 +168,12 @@ def test_files_of_arrays_load(tmp_path: Path, network: GoogLeNet) -> None:
         _assert_same(backbone.module.state_dict(), network)
 
 
-def test_without_weights_one_sentence_names_the_published_file() -> None:
-    with pytest.raises(UsageError, match=r"bvlc_googlenet.*\.npz.*--weights FILE.*--weights none") as caught:
-        build_backbone("googlenet")
+@pytest.mark.parametrize(
+    ("name", "file"), [("googlenet", r"bvlc_googlenet.*\.npz"), ("bn_inception", r"bn_inception-52deb4733\.pth")]
+)
+def test_without_weights_one_sentence_names_the_published_file(name: str, file: str) -> None:
+    with pytest.raises(UsageError, match=f"{file} .*--weights FILE.*--weights none") as caught:
+        build_backbone(name)
     assert "\n" not in str(caught.value)
 
 
