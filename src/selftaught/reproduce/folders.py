@@ -12,14 +12,12 @@ from selftaught.files import read_file, read_json, read_json_lines, write_json
 from selftaught.model_files import DESCRIPTION
 from selftaught.run_folder import CHECKPOINT, METRICS, PARTIAL, SETTINGS, START, TIMING, is_finished, read_models
 
-Status = Literal["to run", "begun", "finished", "failed", "cannot be run"]
-
 
 @dataclass(frozen=True)
 class State:
     """How far a run has come, and if it went wrong or cannot be run: why."""
 
-    status: Status
+    status: Literal["to run", "begun", "finished", "failed", "cannot be run"]
     error: str = ""
     final: bool = False
     """Whether a failed run would fail again."""
