@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from selftaught.report import draw_charts, plot_curves
+from selftaught.report import draw_charts, draw_lines, plot_curves
 
 START = {"effective_rank": 92.0, "recall@1": 0.4, "recall@2": 0.5, "map@r": 0.2}
 
@@ -139,3 +139,18 @@ def test_no_global_state_of_pyplot_is_touched(tmp_path: Path) -> None:
     before = "matplotlib.pyplot" in sys.modules
     plot_curves({"recall@1": 0.5}, [], tmp_path / "curves.png")
     assert ("matplotlib.pyplot" in sys.modules) == before
+
+
+def test_lines_of_fractions_are_percent_and_named_at_their_ends(tmp_path: Path) -> None:
+    rows = [{"epoch": 0, "a": 0.5, "b": 0.6}, {"epoch": 10, "a": 0.7}, {"epoch": 20, "a": 0.9, "b": 0.8}]
+    figure = draw_lines(rows, {"a": "first", "b": "second"}, "Scores")
+    (axes,) = figure.axes
+    assert axes.get_title(loc="left") == "Scores"
+    lines = [np.asarray(line.get_xydata()).tolist() for line in axes.get_lines()]
+    assert [[0, 50], [10, 70], [20, 90]] in lines
+    assert [[0, 60], [20, 80]] in lines
+    assert [text.get_text() for text in axes.texts] == ["second 80.0%", "first 90.0%"]
+    figure.savefig(tmp_path / "x.png")
+    with Image.open(tmp_path / "x.png") as picture:
+        assert picture.format == "PNG"
+        assert picture.width > 800
