@@ -295,8 +295,8 @@ def test_photos_of_an_index_with_several_folders_are_named_with_their_folder(
     more.mkdir()
     (more / "0.png").write_bytes(next(folder.rglob("*.*")).read_bytes())
     index = make_index(tmp_path / "index", embedder)
-    add_images(index, folder)
-    add_images(index, more)
+    add_images(index, folder, quiet=True)
+    add_images(index, more, quiet=True)
     names = exhibit_index(index).names
     assert sorted(names) == sorted([*(f"{folder.name}/{name}" for name in find_images(folder).files), "more/0.png"])
 
@@ -306,14 +306,14 @@ def test_an_index_is_shown_with_its_thumbnails_also_after_its_photos_moved(
 ) -> None:
     pytest.importorskip("lancedb")
     index = make_index(tmp_path / "index", embedder)
-    add_images(index, folder)
+    add_images(index, folder, quiet=True)
     moved = folder.rename(tmp_path / "moved")
     exhibit = exhibit_index(index, moved)
     app = make_app(exhibit, Maps([exhibit.versions[0].vectors]), TOKEN, tmp_path)
     assert sorted(exhibit.names) == list(find_images(moved).files)
     assert {get(app, path).status for path in ("/thumbnail/3", "/photo/3", "/api/neighbors/0/3")} == {200}
     other = open_index(index.folder, embedder=embedder)
-    remove_images(other.table, [folder / "class 0"])
+    remove_images(other.table, [folder / "class 0"], quiet=True)
     assert {get(app, f"/thumbnail/{number}").status for number in range(12)} == {200}, "from the files, if need be"
     index.table.refresh()
     lost = make_app(exhibit_index(index), Maps([exhibit.versions[0].vectors]), TOKEN, tmp_path)

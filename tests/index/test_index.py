@@ -46,7 +46,7 @@ def images(tmp_path: Path) -> Path:
 @pytest.fixture
 def index(images: Path, embedder: Embedder, tmp_path: Path) -> Index:
     made = make_index(tmp_path / "index", embedder)
-    assert add_images(made, images).written == 24
+    assert add_images(made, images, quiet=True).written == 24
     return made
 
 
@@ -101,7 +101,7 @@ def test_thumbnails_are_small_upright_pictures_of_the_whole_photo(index: Index) 
 def test_only_new_and_changed_images_are_embedded_again(
     index: Index, images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert add_images(index, images) == changes.Change()
+    assert add_images(index, images, quiet=True) == changes.Change()
     Image.new("RGB", (40, 40), "red").save(images / "class 0" / "0.jpg")
     Image.new("RGB", (40, 40), "red").save(images / "class 0" / "new.png")
     encoded: list[str] = []
@@ -113,7 +113,7 @@ def test_only_new_and_changed_images_are_embedded_again(
         return encode(self, kept, *rest)
 
     monkeypatch.setattr(Encoding, "encode_batches", recorded)
-    assert add_images(index, images).written == 2
+    assert add_images(index, images, quiet=True).written == 2
     assert [Path(path).name for path in encoded] == ["0.jpg", "new.png"]
     (hits,) = index.search([Image.new("RGB", (40, 40), "red")], k=2)
     assert {hit.path.name for hit in hits} == {"0.jpg", "new.png"}
@@ -122,18 +122,18 @@ def test_only_new_and_changed_images_are_embedded_again(
 
 def test_a_folder_is_followed_and_others_stay(index: Index, images: Path, tmp_path: Path) -> None:
     other = draw_photos(tmp_path / "other's", classes=1, photos=3)
-    assert add_images(index, other).written == 3
+    assert add_images(index, other, quiet=True).written == 3
     (images / "class 0" / "0.jpg").unlink()
     shutil.rmtree(images / "class 1")
     Image.new("RGB", (40, 40), "red").save(images / "new.png")
-    change = sync_images(index, images)
+    change = sync_images(index, images, quiet=True)
     assert (change.written, change.removed, len(index)) == (1, 5, 23)
     (other / "class 0" / "2.jpg").unlink()
-    assert sync_images(index).removed == 1
+    assert sync_images(index, quiet=True).removed == 1
     assert index.table.roots() == [str(images), str(other)]
     shutil.rmtree(other)
     with pytest.raises(UsageError, match=r"there is no folder .*; if it is gone for good, .* index remove"):
-        sync_images(index)
+        sync_images(index, quiet=True)
     assert len(index) == 22, "a folder that is not mounted empties no index"
 
 
@@ -145,16 +145,16 @@ def test_a_shard_is_followed_and_what_lies_beside_it_stays(embedder: Embedder, p
             archive.add(photos / f"class {number}", f"class {number}")
     index = make_index(tmp_path / "index", embedder)
     for source in ("0.tar", "1.tar", "plain"):
-        add_images(index, shards / source)
+        add_images(index, shards / source, quiet=True)
     with tarfile.open(shards / "1.tar", "w") as archive:
         archive.add(photos / "class 1" / "0.jpg", "class 1/0.jpg")
     (shards / "plain" / "class 0" / "0.jpg").unlink()
-    change = sync_images(index, shards / "1.tar")
+    change = sync_images(index, shards / "1.tar", quiet=True)
     assert (change.removed, len(index)) == (3, 8)
-    assert (sync_images(index, shards).removed, len(index)) == (1, 7)
+    assert (sync_images(index, shards, quiet=True).removed, len(index)) == (1, 7)
     (shards / "0.tar").unlink()
-    assert (sync_images(index, shards / "1.tar").removed, len(index)) == (0, 7)
-    assert (sync_images(index, shards / "*.tar").removed, len(index)) == (4, 3)
+    assert (sync_images(index, shards / "1.tar", quiet=True).removed, len(index)) == (0, 7)
+    assert (sync_images(index, shards / "*.tar", quiet=True).removed, len(index)) == (4, 3)
 
 
 @pytest.mark.parametrize("pattern", ["a[1].tar", "**/*.tar"])
@@ -167,33 +167,33 @@ def test_a_shard_is_followed_by_a_name_with_brackets_and_by_a_pattern_of_folders
         with tarfile.open(shard, "w") as archive:
             for name in names:
                 archive.add(photos / "class 0" / name, name)
-        change = sync_images(index, shard.parent / pattern)
+        change = sync_images(index, shard.parent / pattern, quiet=True)
     assert (change.removed, len(index)) == (1, 1)
 
 
 def test_a_folder_that_is_named_like_a_shard_is_followed(embedder: Embedder, tmp_path: Path) -> None:
     images = draw_photos(tmp_path / "images", classes=2, photos=3).rename(tmp_path / "photos.tar")
     index = make_index(tmp_path / "index", embedder)
-    add_images(index, tmp_path)
+    add_images(index, tmp_path, quiet=True)
     (images / "class 0" / "0.jpg").unlink()
-    assert (sync_images(index, tmp_path).removed, len(index)) == (1, 5)
+    assert (sync_images(index, tmp_path, quiet=True).removed, len(index)) == (1, 5)
     shutil.rmtree(images / "class 1")
-    assert (sync_images(index).removed, len(index)) == (3, 2)
+    assert (sync_images(index, quiet=True).removed, len(index)) == (3, 2)
 
 
 def test_what_can_no_longer_be_read_is_not_found_by_what_it_was(index: Index, images: Path) -> None:
     (images / "class 0" / "0.jpg").write_text("no image")
-    change = sync_images(index)
+    change = sync_images(index, quiet=True)
     assert (change.written, change.removed, len(change.skipped), len(index)) == (0, 1, 1, 23)
 
 
 def test_images_and_folders_are_removed_by_name_and_files_stay(index: Index, images: Path) -> None:
     gone = [images / "class 0", images / "class 1" / "2.jpg"]
-    assert remove_images(index.table, gone).removed == 5
+    assert remove_images(index.table, gone, quiet=True).removed == 5
     assert len(index) == 19
     assert len(find_images(images)) == 24
     with pytest.raises(UsageError, match=r"class 0 is not in the index .*nothing is removed"):
-        remove_images(index.table, [images / "class 2", images / "class 0"])
+        remove_images(index.table, [images / "class 2", images / "class 0"], quiet=True)
     assert len(index) == 19
     assert not any(
         hit.path.is_relative_to(images / "class 0") for hit in index.search([images / "class 0/0.jpg"], 30)[0]
@@ -217,10 +217,10 @@ def test_odd_names_are_found_again(embedder: Embedder, tmp_path: Path) -> None:
     for number, name in enumerate(names):
         Image.new("RGB", (40, 40), (30 * number, 0, 200)).save(folder / name)
     index = make_index(tmp_path / "index", embedder)
-    assert add_images(index, folder).written == len(names)
+    assert add_images(index, folder, quiet=True).written == len(names)
     assert {hit.path.name for hit in index.search([folder / names[0]], k=20)[0]} == set(names)
-    assert add_images(index, folder).written == 0
-    assert remove_images(index.table, [folder / name for name in names[:-1]]).removed == len(names) - 1
+    assert add_images(index, folder, quiet=True).written == 0
+    assert remove_images(index.table, [folder / name for name in names[:-1]], quiet=True).removed == len(names) - 1
     assert index.table.paths() == [str(folder / names[-1])]
 
 
@@ -264,8 +264,8 @@ def test_an_index_killed_before_it_was_tidied_is_tidied_by_the_next_call(
     with monkeypatch.context() as patch:
         patch.setattr(table.ImageTable, "tidy", killed)
         with pytest.raises(KeyboardInterrupt):
-            add_images(index, images)
-    assert add_images(index, images) == changes.Change()
+            add_images(index, images, quiet=True)
+    assert add_images(index, images, quiet=True) == changes.Change()
     assert json.loads((index.folder / FILE).read_text())["version"] == index.table.version
 
 
@@ -274,13 +274,13 @@ def test_an_open_index_sees_what_others_write(index: Index, images: Path) -> Non
     query = Image.new("RGB", (40, 40), "red")
     before = reader.search([query], k=1)[0][0].path
     query.save(images / "new.png")
-    add_images(index, images)
+    add_images(index, images, quiet=True)
     assert reader.search([query], k=1)[0][0].path == images / "new.png" != before
 
 
 def test_photos_that_have_moved_are_found_below_their_new_folder(index: Index, images: Path, tmp_path: Path) -> None:
     other = draw_photos(tmp_path / "other", classes=1, photos=3)  # of the same names, where they were
-    add_images(index, other)
+    add_images(index, other, quiet=True)
     moved = images.rename(tmp_path / "moved")
     (hits,) = index.search([moved / "class 0" / "0.jpg"], k=99, root=moved)
     places = [folder / file for folder in (moved, other) for file in find_images(folder).files]
@@ -365,7 +365,7 @@ def test_what_a_kill_leaves_of_a_new_table_is_no_obstacle(embedder: Embedder, tm
 
 def test_a_model_searches_an_index_of_its_own_and_no_other(embedder: Embedder, photos: Path, tmp_path: Path) -> None:
     index = make_index(tmp_path / "index", embedder)
-    add_images(index, photos)
+    add_images(index, photos, quiet=True)
     queries = sorted(photos.rglob("*.jpg"))[:3]
     expected = index.search(queries, 4)
     assert embedder.search(queries, 4, index=tmp_path / "index") == expected

@@ -29,7 +29,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 @pytest.fixture
 def index(photos: Path, embedder: Embedder, tmp_path: Path) -> Index:
     made = make_index(tmp_path / "index", embedder)
-    add_images(made, photos)
+    add_images(made, photos, quiet=True)
     return made
 
 
@@ -44,7 +44,7 @@ def test_a_pushed_index_is_searched_alike_and_follows_removals(server: Any, inde
         points = server.query_points("photos", vector, limit=5).points
         assert [point.payload["path"] for point in points] == [str(hit.path) for hit in hits]
         assert [point.score for point in points] == pytest.approx([hit.distance for hit in hits], abs=1e-3)
-        remove_images(index.table, [query])
+        remove_images(index.table, [query], quiet=True)
         assert push_index(index.table, TARGET) == server.count("photos").count == len(index)
         query = photos / "class 2" / "0.jpg"
 

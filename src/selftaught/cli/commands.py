@@ -128,6 +128,7 @@ def figures(
 
     Example: selftaught figures run labeled
     """
+    from selftaught.console import Reporter
     from selftaught.data import open_images
     from selftaught.devices import choose_device
     from selftaught.errors import UsageError, printable
@@ -137,7 +138,9 @@ def figures(
         raise UsageError(f"there is no run {printable(run)}")
     images = open_images(data, "test", allow_skipped=allow_skipped)
     target, place = out or run / "figures", choose_device(device)
-    written, left_out = draw_figures(run, images, target, place, seed=seed, allow_skipped=allow_skipped)
+    written, left_out = draw_figures(
+        run, images, target, place, seed=seed, allow_skipped=allow_skipped, reporter=Reporter()
+    )
     print("\n".join([*map(printable, written), *left_out]))
 
 

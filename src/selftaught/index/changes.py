@@ -48,17 +48,21 @@ class Change:
     skipped: tuple[Skipped, ...] = ()
 
 
-def add_images(index: Index, source: str | os.PathLike[str], *, allow_skipped: bool = False) -> Change:
+def add_images(
+    index: Index, source: str | os.PathLike[str], *, allow_skipped: bool = False, quiet: bool = False
+) -> Change:
     """Embed the images of a folder (or shards) that are new or have changed, and write them into the index."""
-    images, reporter = open_images(source, "all", allow_skipped=allow_skipped), Reporter()
+    images, reporter = open_images(source, "all", allow_skipped=allow_skipped), Reporter(quiet)
     with lock_folder(index.folder):
         index.table.refresh()
         return _finish(index.table, _add(index, images, allow_skipped, reporter), reporter)
 
 
-def sync_images(index: Index, source: str | os.PathLike[str] | None = None, *, allow_skipped: bool = False) -> Change:
+def sync_images(
+    index: Index, source: str | os.PathLike[str] | None = None, *, allow_skipped: bool = False, quiet: bool = False
+) -> Change:
     """Make the index match a folder or shards (by default each folder it was made from); images elsewhere stay."""
-    reporter = Reporter()
+    reporter = Reporter(quiet)
     sources = [source] if source is not None else index.table.roots()
     try:
         # All before the first change: a missing folder changes nothing.
@@ -84,7 +88,7 @@ def sync_images(index: Index, source: str | os.PathLike[str] | None = None, *, a
         return _finish(index.table, total, reporter)
 
 
-def remove_images(table: ImageTable, paths: Iterable[str | os.PathLike[str]]) -> Change:
+def remove_images(table: ImageTable, paths: Iterable[str | os.PathLike[str]], *, quiet: bool = False) -> Change:
     """Take images, and all images below folders, out of an index; their files stay, and no model is needed."""
     asked = [str(plain_path(path)) for path in paths]
     with lock_folder(table.folder):
@@ -95,7 +99,7 @@ def remove_images(table: ImageTable, paths: Iterable[str | os.PathLike[str]]) ->
                 raise UsageError(f"{printable(path)} is not in the index {printable(table.folder)}: nothing is removed")
         gone = [one for one in known if any(is_below(one, path) for path in asked)]
         table.remove(gone)
-        return _finish(table, Change(removed=len(gone)), Reporter())
+        return _finish(table, Change(removed=len(gone)), Reporter(quiet))
 
 
 def _add(index: Index, images: ImageFolder, allow_skipped: bool, reporter: Reporter) -> Change:

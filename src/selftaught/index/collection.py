@@ -114,8 +114,7 @@ def open_index(folder: str | os.PathLike[str], device: str = "auto", *, embedder
 def make_index(folder: str | os.PathLike[str], embedder: Embedder) -> Index:
     """The index in a folder, made empty if there is none; raises an error if it is of another model."""
     place = Path(folder)
-    begun = place.is_dir() and {entry.name for entry in place.iterdir()} <= {"images.lance", ".lock"}  # killed early
-    if not begun and not is_index(place):
+    if not _is_begun(place) and not is_index(place):
         new_folder(place, "the folder", "give another --out")
     with lock_folder(place):  # two processes cannot make it at once
         if is_index(place):
@@ -135,3 +134,8 @@ def locate_image(path: str, root: str, moved: Path | None) -> Path:
         return here
     there = moved / os.path.relpath(path, root)
     return there if there.exists() else here
+
+
+def _is_begun(folder: Path) -> bool:
+    """Whether a folder holds nothing but the traces of an index whose making was killed early."""
+    return folder.is_dir() and {entry.name for entry in folder.iterdir()} <= {"images.lance", ".lock"}

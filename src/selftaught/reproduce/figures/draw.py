@@ -59,6 +59,7 @@ def draw_figures(
     *,
     seed: int = 0,
     allow_skipped: bool = False,
+    reporter: Reporter | None = None,
 ) -> tuple[list[Path], list[str]]:
     """Draw how a run's networks see labeled images: every figure that they allow, as a PNG with its numbers as CSV.
 
@@ -67,7 +68,7 @@ def draw_figures(
     Returns:
         The files written, and a sentence for each figure that is left out.
     """
-    reporter = Reporter()
+    reporter = reporter or Reporter(quiet=True)
     epochs = kept(run)
     if not epochs:
         raise SelftaughtError(f"{printable(run)} has kept no networks to draw figures from: {HOW}")
