@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from selftaught.errors import SelftaughtError, UsageError, one_line, printable
-from selftaught.files import claim_folder, read_file, read_json, remove_leftovers, write_json
+from selftaught.files import claim_folder, new_folder, read_file, read_json, remove_leftovers, write_json
 from selftaught.learners import load_settings
 from selftaught.model_files import DESCRIPTION
 from selftaught.networks import Preprocessing
@@ -111,12 +111,23 @@ def create_run(run: Path, record: RunRecord) -> Iterator[None]:
 
     A folder that is made here is removed at the end if it is still empty.
     """
-    again = f", or go on with it: --resume {printable(run)}" if (run / SETTINGS).is_file() else ""
-    with claim_folder(run, "the run folder", f"give another --out{again}", leftovers=(SKIPPED,)):
+    with claim_folder(run, *_as_run_folder(run)):
         (run / SKIPPED).unlink(missing_ok=True)
         remove_leftovers(run)
         write_record(run, record)
         yield
+
+
+def check_new_run(run: Path) -> None:
+    """Raise an error if no run can begin in a folder; nothing is written."""
+    if run.exists():
+        new_folder(run, *_as_run_folder(run))
+
+
+def _as_run_folder(run: Path) -> tuple[str, str, tuple[str, ...]]:
+    """Its name in errors, what to do if it holds something, and which files of a failed start do not count."""
+    again = f", or go on with it: --resume {printable(run)}" if (run / SETTINGS).is_file() else ""
+    return "the run folder", f"give another --out{again}", (SKIPPED,)
 
 
 def write_record(run: Path, record: RunRecord) -> None:

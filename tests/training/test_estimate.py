@@ -59,6 +59,21 @@ def test_a_dry_run_of_a_finished_run_says_what_more_epochs_would_take(run: Path,
     assert model.identity == Embedder.load(run, "cpu").identity
     with pytest.raises(UsageError, match="has done 2 epochs already"):
         train(resume=run, epochs=2, dry_run=True, quiet=True)
+    code, _, told = call("train", "--resume", run, "--dry-run")
+    assert (code, told) == (0, f"finished: the model is in {run}; --epochs with a larger number goes on\n")
+    assert everything(run) == before
+
+
+def test_a_dry_run_refuses_the_folders_that_a_run_would_refuse(
+    photos: Path, run: Path, tmp_path: Path, call: Call
+) -> None:
+    (tmp_path / "notes.txt").touch()
+    for folder, told in ((run, f"or go on with it: --resume {run}"), (tmp_path, "give another --out")):
+        before = everything(folder)
+        code, _, error = call("train", photos, "--out", folder, "--dry-run")
+        assert code == 2
+        assert told in error
+        assert everything(folder) == before
 
 
 def test_a_dry_run_says_both_stages_of_a_semi_supervised_run(photos: Path, tmp_path: Path, call: Call) -> None:

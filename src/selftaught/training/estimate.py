@@ -25,7 +25,8 @@ EPOCHS, FEWEST_EPOCHS, MOST_STEPS = 30, 3, 3000
 """The length of a run if the user gives none."""
 PATIENCE = 2400.0
 """Seconds that a run without a GPU may take if the user gives no length."""
-TIMED_VIEWS = 8
+TIMED_VIEWS, TIMED_RUNS = 8, 4
+"""Views that are timed together, and how often: the fastest counts, as other programs may take the machine's time."""
 ASPECT = 4 / 3
 """Long side of a photo divided by its short side, as in most cameras."""
 COPIES = 5
@@ -79,7 +80,7 @@ def measure_pace(encoder: Encoder, device: torch.device, count: int = TIMED_VIEW
     was_training = encoder.training
     encoder.eval()  # otherwise the statistics of batch norm would change
     run(True)  # the first run also does what is done only once
-    learned, seen = min(run(True) for _ in range(2)), min(run(False) for _ in range(2))
+    learned, seen = (min(run(learn) for _ in range(TIMED_RUNS)) for learn in (True, False))
     encoder.train(was_training)
     return Pace(learned / count, seen / count)
 

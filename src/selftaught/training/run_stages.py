@@ -12,7 +12,15 @@ from selftaught.files import lock_folder
 from selftaught.learners import change_settings
 from selftaught.networks import is_backbone
 from selftaught.recipes import Settings
-from selftaught.run_folder import RunRecord, create_run, has_begun, is_finished, read_record, write_record
+from selftaught.run_folder import (
+    RunRecord,
+    check_new_run,
+    create_run,
+    has_begun,
+    is_finished,
+    read_record,
+    write_record,
+)
 from selftaught.training.assemble import Context
 from selftaught.training.images import class_numbers, list_images
 from selftaught.training.legs import CHANGES, begin_leg
@@ -38,6 +46,8 @@ def start_run(record: RunRecord, context: Context, locked: ExitStack | None) -> 
         class_numbers(images.labeled, "multi-similarity")
     if locked is not None:
         locked.enter_context(create_run(context.run, record))
+    else:
+        check_new_run(context.run)
     return plan_stages(context.run, record, images, write=locked is not None)
 
 

@@ -27,6 +27,8 @@ def foretell(stages: list[Stage], context: Context) -> Embedder:
         if stage.title:
             context.reporter.say(stage.title)
         checkpoint = load_checkpoint(stage.folder)
+        if checkpoint is not None and stage is stages[-1] and _is_done(stage, checkpoint):
+            return _tell_done(stage, context)
         images = stage.images if checkpoint is None else stage.images.only_of(checkpoint.state, context.run)
         start = find_start(stage, context) if checkpoint is None and stage.starts_from is None else None
         done = 0 if checkpoint is None else checkpoint.state.epoch
@@ -56,9 +58,7 @@ def train_stage(stage: Stage, context: Context) -> Embedder:
                 f"on; a new run that learns from all and begins with its network: {advise_start(context.run)}"
             )
         if run_on_first(lambda: _is_done(stage, checkpoint)):
-            where, device = printable(stage.folder), context.overrides.get("device", stage.record.requested.device)
-            context.reporter.say(f"finished: the model is in {where}; --epochs with a larger number goes on")
-            return Embedder.load(stage.folder, device, context.own)
+            return _tell_done(stage, context)
     skipped: list[Skipped] = []
     passes: Passes = {}
     neighbors: Choice | None = None
@@ -81,6 +81,12 @@ def train_stage(stage: Stage, context: Context) -> Embedder:
             context.reporter.say(f"left out {left_out} that cannot be read: {printable(file)}")
             check_skipped(error.images, error.skipped, allow=stage.record.allow_skipped)
             images = images.without(error.images, error.skipped)
+
+
+def _tell_done(stage: Stage, context: Context) -> Embedder:
+    where, device = printable(stage.folder), context.overrides.get("device", stage.record.requested.device)
+    context.reporter.say(f"finished: the model is in {where}; --epochs with a larger number goes on")
+    return Embedder.load(stage.folder, device, context.own)
 
 
 def _is_done(stage: Stage, checkpoint: Checkpoint) -> bool:
