@@ -207,7 +207,7 @@ def test_identity_changes_with_whatever_changes_vectors(run: Path, embedder: Emb
     loaded = Embedder.load(run, "cpu", size=np.int64(80), mirror=np.bool_(True), scales=np.int64(3))  # type: ignore[arg-type]
     assert loaded.identity == embedder.seeing(80, True, 3).identity
     assert "seen at 64 and 80 and 100 pixels, mirrored" in repr(loaded)
-    assert "small, recipe official: 8 dimensions compared by euclidean distance" in repr(embedder)
+    assert "small, recipe official: 8 dimensions compared by Euclidean distance" in repr(embedder)
 
 
 def test_sizes_that_cannot_be_used_are_refused(embedder: Embedder) -> None:

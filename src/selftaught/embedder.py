@@ -199,6 +199,11 @@ class Embedder:
         return str(self.description["metric"])
 
     @property
+    def comparison(self) -> str:
+        """How its vectors are compared, in words."""
+        return "cosine" if self.metric == "cosine" else "Euclidean distance"
+
+    @property
     def mirror(self) -> bool:
         return bool(self.description.get("mirror", False))
 
@@ -230,7 +235,7 @@ class Embedder:
 
     def __repr__(self) -> str:
         seen = f"seen at {' and '.join(map(str, self.encoding.sides))} pixels" + (", mirrored" if self.mirror else "")
-        kind = f"{self.dim} dimensions compared by {self.metric} distance"
+        kind = f"{self.dim} dimensions compared by {self.comparison}"
         recipe = self.description.get("recipe", "none")
         how = "pretrained" if recipe == "none" else f"recipe {recipe}"
         if "epoch" in self.description:

@@ -152,7 +152,11 @@ def test_a_shard_is_followed_and_what_lies_beside_it_stays(embedder: Embedder, p
     change = sync_images(index, shards / "1.tar", quiet=True)
     assert (change.removed, len(index)) == (3, 8)
     assert (sync_images(index, shards, quiet=True).removed, len(index)) == (1, 7)
+    change = sync_images(index, quiet=True)  # every source that it was made from
+    assert (change.written, change.removed, len(index)) == (0, 0, 7)
     (shards / "0.tar").unlink()
+    with pytest.raises(UsageError, match=r"0\.tar.*take it out with selftaught index remove"):
+        sync_images(index, quiet=True)
     assert (sync_images(index, shards / "1.tar", quiet=True).removed, len(index)) == (0, 7)
     assert (sync_images(index, shards / "*.tar", quiet=True).removed, len(index)) == (4, 3)
 

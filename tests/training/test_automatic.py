@@ -25,7 +25,8 @@ def chosen(
 
 
 @pytest.mark.parametrize(
-    ("images", "neighbors", "size"), [(5864, 5, 120), (960, 5, 120), (600, 5, 75), (100, 5, 60), (11, 5, 10), (7, 2, 6)]
+    ("images", "neighbors", "size"),
+    [(5864, 5, 120), (960, 5, 120), (600, 5, 75), (100, 5, 60), (11, 5, 10), (7, 2, 6), (500, 70, 140)],
 )
 def test_batches_shrink_with_the_folder(images: int, neighbors: int, size: int) -> None:
     result, choices = chosen(images, neighbors=neighbors)

@@ -20,6 +20,8 @@ from selftaught.run_folder import FLOOR
 
 TITLES = {"map@r": "MAP@R", "r_precision": "R-Precision"}
 """Names of scores in the literature."""
+KEPT = "without training"
+"""The name of the untrained model that a run has kept."""
 
 
 def evaluate(
@@ -70,6 +72,8 @@ def evaluate(
     if len(rows) > 1:
         noise = 200 * chance(scores.recall[1], scores.queries)
         print(f"models whose Recall@1 differs by less than {noise:.1f} points may be equally good")
+    if KEPT in rows:
+        print(f"{KEPT}: the readout that the run has kept; its own verdict compares with the best of several")
     if target is not None:
         write_atomically(target, text)
 
@@ -83,7 +87,7 @@ def _floors(use: ModelUse, embedder: Embedder, images: ImageFolder) -> dict[str,
     floors: dict[str, Embedder] = {}
     kept = Path(use.run, FLOOR)
     if (kept / DESCRIPTION).is_file():
-        floors["without training"] = load_whitened(replace(use, run=str(kept)), images)
+        floors[KEPT] = load_whitened(replace(use, run=str(kept)), images)
     if (plain := _plain(embedder)) is not None:
         trained = embedder.description["recipe"] != "none"
         floors["plain backbone"] = whiten(plain, images) if use.whiten and trained else plain

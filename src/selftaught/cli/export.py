@@ -36,6 +36,6 @@ def export_model(
         used = counted(written.images, "given image" if files else "drawn image")
         print(
             f"{printable(written.path)}: uint8 images n×height×width×3 → vectors n×{embedder.dim}, compared by "
-            f"{embedder.metric} distance; largest difference from the model {written.difference:.1e} at a length of "
+            f"{embedder.comparison}; largest difference from the model {written.difference:.1e} at a length of "
             f"{written.length:.3g}, on {used}"
         )

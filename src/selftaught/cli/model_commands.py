@@ -99,6 +99,7 @@ def search(
 
     With an index, a search takes seconds. Without one, all images of --in are embedded first.
 
+    Distances are Euclidean. Where vectors have length 1, as those of most models, the cosine is 1 - distance² / 2.
     "Closer than 97% of neighbors": 97% of the distances between images of the collection and their own ten
     nearest are larger.
 

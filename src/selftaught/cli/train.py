@@ -98,7 +98,9 @@ def train(
     lr: Annotated[
         float | None, typer.Option(help="Learning rate of the backbone. (default: 0.0001, less in short runs)")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Equal seeds give equal runs on a CPU. (default: 0)")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Equal seeds and --epochs give equal runs on a CPU. (default: 0)")
+    ] = None,
     device: Annotated[
         str | None, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps. (default: auto)")
     ] = None,

@@ -37,6 +37,8 @@ from selftaught.index.thumbnails import thumbnail
 SAVE_INTERVAL = 5.0
 """Seconds of work that a kill may cost."""
 RECALL_SAMPLE, RECALL_AT = 200, 10
+IN_SHARD = re.compile(r"\.tar(?=/)", re.IGNORECASE)
+"""The end of a shard's name, or of a folder's that is called like one, in the path of an image."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,9 @@ def add_images(
 def sync_images(
     index: Index, source: str | os.PathLike[str] | None = None, *, allow_skipped: bool = False, quiet: bool = False
 ) -> Change:
-    """Make the index match a folder or shards (by default each folder it was made from); images elsewhere stay."""
+    """Make the index match a folder or shards (by default each that it was made from); images elsewhere stay."""
     reporter = Reporter(quiet)
-    sources = [source] if source is not None else index.table.roots()
+    sources = [source] if source is not None else _sources(index.table)
     try:
         # All before the first change: a missing folder changes nothing.
         folders = [open_images(place, "all", allow_skipped=allow_skipped) for place in sources]
@@ -181,9 +183,19 @@ def measure_recall(table: ImageTable) -> float:
     return sum(hits) / len(hits)
 
 
+def _sources(table: ImageTable) -> list[str]:
+    """The folders and shards whose images are in an index."""
+    rows = table.column("root", "path")
+    found: set[str] = set()
+    for root, path in zip(map(as_path, rows["root"].to_pylist()), map(as_path, rows["path"].to_pylist()), strict=True):
+        ends = (path[: match.end()] for match in IN_SHARD.finditer(path))
+        found.add(next((glob.escape(name) for name in ends if not Path(name).is_dir()), root))
+    return sorted(found)
+
+
 def _is_of(shards: Sequence[str] | None, path: str) -> bool:
     """Whether an image lies, or has lain, in a shard of one of these names; without any, whether it lies in none."""
-    names = [path[: found.end()] for found in re.finditer(r"\.tar(?=/)", path, re.IGNORECASE)]
+    names = [path[: found.end()] for found in IN_SHARD.finditer(path)]
     there = [name for name in names if Path(name).is_file()]
     if shards is None:
         return not there

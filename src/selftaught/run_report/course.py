@@ -91,7 +91,7 @@ def describe_course(course: Course, embedder: Embedder) -> list[tuple[str, str]]
         "Epochs": f"{len(course.history)} of {settings.epochs}",
         "Time": f"{duration(course.seconds)} for the epochs" if course.seconds else "",
         "Measured on": printable(record.eval) if record.eval else "no labels",
-        "Model": f"{embedder.dim} numbers for each photo, compared by {embedder.metric} distance; "
+        "Model": f"{embedder.dim} numbers for each photo, compared by {embedder.comparison}; "
         f"photos are seen at {sides} pixels",
     }
     return [(name, text) for name, text in facts.items() if text]

@@ -90,7 +90,7 @@ def _batch_size(settings: Settings, images: int) -> Choice:
                 f"give at most {images // k * k}, or leave it out"
             )
         return Choice("batch_size", settings.batch_size, "as asked for")
-    standard = BATCH_SIZE // k * k
+    standard = max(BATCH_SIZE // k, 2) * k
     size = min(standard, max(images // STEPS_PER_EPOCH, FEWEST_QUERIES * k), images) // k * k
     if size == standard:
         return Choice("batch_size", size, f"{size // k} queries with {k} images each, as in the paper")
