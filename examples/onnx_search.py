@@ -31,7 +31,7 @@ def main() -> None:
 
     session = onnxruntime.InferenceSession(options.model)
     about = session.get_modelmeta().custom_metadata_map
-    print(f"{about['backbone']}: {about['dim']} dimensions by {about['metric']}, model {about['identity'][:12]}")
+    print(f"{about['backbone']}: {about['dim']} dimensions, metric {about['metric']}, model {about['identity'][:12]}")
     known = {}
     for path in sorted(path for path in options.images.rglob("*") if path.suffix.lower() in ENDINGS):
         try:

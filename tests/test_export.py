@@ -86,7 +86,7 @@ def test_the_example_needs_only_onnxruntime_numpy_and_pillow_and_leaves_out_what
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     about, left_out, *lines = done.stdout.splitlines()
-    assert f"{embedder.dim} dimensions, {embedder.metric} distance" in about
+    assert f"{embedder.dim} dimensions, metric {embedder.metric}" in about
     assert left_out.startswith(f"left out {photos / 'broken.jpg'}: ")
     distances = (embedder.encode(paths) - embedder.encode(query)).norm(dim=1)
     nearest = [paths[int(index)] for index in distances.argsort()[:4]]
