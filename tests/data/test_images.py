@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from selftaught.data import from_array, open_image
+from selftaught.data import find_images, from_array, images, open_image
 from selftaught.errors import ImageError
 
 
@@ -106,19 +106,37 @@ def test_one_pixel_is_an_image(tmp_path: Path) -> None:
     assert open_image(tmp_path / "a.png").size == (1, 1)
 
 
+@pytest.mark.parametrize("ending", ["heic", "avif"])
+def test_photos_of_phones_are_read(tmp_path: Path, ending: str) -> None:
+    pytest.importorskip("pillow_heif")
+    file = tmp_path / f"a.{ending}"
+    halves("RGB", (255, 0, 0), (0, 0, 255)).save(file, quality=95)
+    left, right = corners(open_image(file))
+    assert close(left, (255, 0, 0))
+    assert close(right, (0, 0, 255))
+    assert find_images(tmp_path).files == (file.name,)
+
+
+def test_formats_that_are_not_read_here_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "FORMATS", ("JPEG",))
+    monkeypatch.setattr(images, "EXTENSIONS", frozenset({".jpg"}))
+    for ending, reason in (("HEIC", "need another package: pip install"), ("avif", "not read here; save it as JPEG")):
+        (tmp_path / f"phone.{ending}").write_bytes(b"\0\0\0\x18ftypheic" + bytes(50))
+        with pytest.raises(ImageError, match=f"^{ending.upper()} photos (are )?{reason}"):
+            open_image(tmp_path / f"phone.{ending}")
+
+
 def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:
     whole = tmp_path / "whole.jpg"
     Image.effect_noise((300, 300), 50).save(whole)
     (tmp_path / "cut.jpg").write_bytes(whole.read_bytes()[:4000])
     (tmp_path / "empty.jpg").touch()
-    (tmp_path / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(50))
     (tmp_path / "text.jpg").write_text("not an image")
     (tmp_path / "damaged.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 50)
     (tmp_path / "circle.jpg").symlink_to("circle.jpg")
     for name, reason in (
         ("circle.jpg", "^Too many levels of symbolic links$"),
         ("cut.jpg", "^damaged: the file ends too early$"),
-        ("phone.heic", "^HEIC photos are not read; save it as JPEG$"),
         ("empty.jpg", "empty file"),
         ("text.jpg", "not an image"),
         ("damaged.png", "damaged|not an image"),

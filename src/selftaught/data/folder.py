@@ -161,7 +161,7 @@ def find_images(
 ) -> ImageFolder:
     """All images below a folder, by extension; links are followed (each folder once), hidden files left out.
 
-    Photos in formats that are not read, such as HEIC, are among them, to be reported as unreadable.
+    Photos in formats that cannot be read here, such as HEIC without its extra, are among them, to be reported.
 
     ``level``: which folders name classes; by default the folders that hold the images if no image lies beside folders
     of images, otherwise the folders directly in ``folder``.

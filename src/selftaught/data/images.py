@@ -8,16 +8,23 @@ import warnings
 from contextlib import suppress
 
 import numpy as np
-from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError, features
 
 from selftaught.data.tar_index import Member, find_member, read_member
 from selftaught.errors import ImageError
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
-UNREAD = frozenset({".heic", ".heif", ".avif"})
-"""Endings of photos in formats that are not read here: they are left out with a reason, not in silence."""
-PHOTOS = (*EXTENSIONS, *UNREAD)
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
+FORMATS: tuple[str, ...] = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
+HEIC, AVIF = frozenset({".heic", ".heif"}), frozenset({".avif"})
+PHOTOS = (*EXTENSIONS, *HEIC, *AVIF)
+"""Where some of these are not read here, they are left out with a reason, not in silence."""
+if features.check("avif"):
+    EXTENSIONS, FORMATS = EXTENSIONS | AVIF, (*FORMATS, "AVIF")
+with suppress(ImportError):
+    import pillow_heif
+
+    pillow_heif.register_heif_opener()
+    EXTENSIONS, FORMATS = EXTENSIONS | HEIC, (*FORMATS, "HEIF")
 Stamp = tuple[int, int]
 """A file's size in bytes and its time of change in ns: either differs after a change."""
 
@@ -43,8 +50,10 @@ def open_image(path: str | os.PathLike[str], least: int | None = None) -> Image.
         raise
     except UnidentifiedImageError:
         ending = os.path.splitext(path)[1].lower()  # noqa: PTH122
-        if ending in UNREAD:
-            raise ImageError(f"{ending[1:].upper()} photos are not read; save it as JPEG") from None
+        if ending in HEIC - EXTENSIONS:
+            raise ImageError("HEIC photos need another package: pip install 'selftaught[heic]'") from None
+        if ending in AVIF - EXTENSIONS:
+            raise ImageError("AVIF photos are not read here; save it as JPEG") from None
         raise ImageError("not an image that can be read (JPEG, PNG, WebP, BMP, TIFF or GIF)") from None
     except Image.DecompressionBombError:
         raise ImageError("over 178 megapixels; make it smaller") from None
