@@ -143,5 +143,6 @@ def _train_parts(parts: Parts, checkpoint: Checkpoint | None) -> Embedder:
     if not has_floor(parts):  # otherwise the verdict has already said it
         last = state.history[-1] if state.history else state.start
         gained = f" (before training {state.start['recall@1']:.1%})" if "recall@1" in last else ""
-        say(f"the model is in {printable(parts.folder)}; after its last epoch: {signals_line(last)}{gained}")
+        begun = "" if parts.record.pretrained else ", which began with random weights,"
+        say(f"the model{begun} is in {printable(parts.folder)}; after its last epoch: {signals_line(last)}{gained}")
     return embedder
