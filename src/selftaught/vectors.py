@@ -15,10 +15,12 @@ from torch import Tensor
 from selftaught.data import Stamp
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, UsageError, printable, raise_if_out_of_memory
-from selftaught.files import as_path, as_text, check_output, open_regular, read_file, read_json, write_atomically
+from selftaught.files import as_path, as_text, check_output, open_regular, read_file, write_atomically
 from selftaught.model_files import METRIC_NAMES
 
 FORMAT = 2
+OWN, OWN_SKIPPED = rb'\{\s*"selftaught": "vectors"', rb"\Apath,reason\n"
+"""What the files of selftaught embed are recognized by."""
 SUFFIXES = (".parquet", ".npy")
 
 
@@ -40,17 +42,13 @@ def check_target(path: Path) -> None:
     """Raise an error, before the work begins, if an output cannot be written or would replace something else."""
     if path.suffix not in SUFFIXES:
         raise UsageError(f"{printable(path)} must end in .parquet or .npy")
-    check_output(path)
-    names, skipped = path.with_suffix(".json"), skipped_file(path)
-    wrote_skipped = skipped.is_file() and skipped.read_bytes()[:12] == b"path,reason\n"
-    wrote_names = path.suffix != ".npy" or {"root", "model", "metric", "paths"} <= set(read_json(names) or ())
-    wrote_vectors = partial_file(path).exists() or (wrote_names if path.suffix == ".npy" else _is_ours(path))
-    for file, own in ((names, wrote_names), (skipped, wrote_skipped), (path, wrote_vectors)):
-        if file.exists() and not own:
-            raise UsageError(
-                f"{printable(file)} was not written by selftaught embed, or is damaged, and would be replaced: "
-                "move it away, or give another --out"
-            )
+    names, own = path.with_suffix(".json"), OWN
+    if path.suffix == ".npy":
+        check_output(names, OWN)
+    if partial_file(path).exists() or (path.suffix == ".npy" and names.exists()):
+        own = b""  # an array itself has no room for a mark
+    check_output(path, own)
+    check_output(skipped_file(path), OWN_SKIPPED)
 
 
 def partial_file(path: Path) -> Path:
@@ -177,17 +175,6 @@ def _read_parquet(path: Path) -> tuple[np.ndarray, dict[str, Any], dict[str, Any
     columns["path"] = list(map(as_path, table["path"].to_pylist()))
     values = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
     return values.reshape(len(columns["path"]), -1), notes, columns
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether a Parquet file says that it holds vectors of selftaught."""
-    from pyarrow import ArrowException, parquet
-
-    try:
-        with open_regular(path) as file:
-            return b"selftaught" in (parquet.read_schema(file).metadata or {})
-    except (SelftaughtError, ArrowException):
-        return False
 
 
 def _check(vectors: np.ndarray, notes: dict[str, Any], paths: Sequence[Any], stamps: Sequence[Any]) -> None:

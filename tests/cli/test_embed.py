@@ -199,7 +199,7 @@ def test_files_of_others_are_never_touched(call: Call, run: Path, photos: Path, 
         assert (tmp_path / name).read_text() == content
         assert not (tmp_path / "birds.npy").exists()
         (tmp_path / name).unlink()
-    for name, content in (("birds.npy", "mine"), ("birds.parquet", "mine"), ("birds.parquet", "")):
+    for name, content in (("birds.npy", "mine"), ("birds.parquet", "mine")):
         (tmp_path / name).write_text(content)
         code, _, log = call("embed", run, photos, "--out", tmp_path / name)
         assert (code, name in log, "give another --out" in log) == (2, True, True)
