@@ -16,7 +16,7 @@ from selftaught.data import Stamp
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, UsageError, printable, raise_if_out_of_memory
 from selftaught.files import as_path, as_text, check_output, open_regular, read_file, write_atomically
-from selftaught.model_files import METRIC_NAMES
+from selftaught.model_files import DESCRIPTION, METRIC_NAMES
 
 FORMAT = 2
 OWN, OWN_SKIPPED = rb'\{\s*"selftaught": "vectors"', rb"\Apath,reason\n"
@@ -54,6 +54,11 @@ def check_target(path: Path) -> None:
 def partial_file(path: Path) -> Path:
     """The file with the finished part of vectors that are still being made."""
     return path.with_name(f"{path.name}.partial")
+
+
+def whitened_model(path: Path) -> Path:
+    """The folder with the model that was whitened for these vectors."""
+    return path.with_suffix(".model")
 
 
 def skipped_file(path: Path) -> Path:
@@ -113,12 +118,24 @@ def read_vectors(path: Path) -> Vectors:
 def read_vectors_of(path: Path, embedder: Embedder) -> Vectors:
     """Read vectors that this very model made; those of another model, or of other views, are refused."""
     known = read_vectors(path)
-    if known.model != embedder.identity or known.vectors.shape[1] != embedder.dim:
-        raise UsageError(
-            f"{printable(path)} was made with another model, or with another --size, --mirror or --scales: "
-            "give those, or embed the images again"
-        )
+    check_model(path, known, embedder, "embed the images again")
     return known
+
+
+def check_model(path: Path, known: Vectors, embedder: Embedder, instead: str) -> None:
+    """Raise an error, with what to do ``instead``, unless the vectors read from a file are of this very model."""
+    if (known.model, known.vectors.shape[1]) == (embedder.identity, embedder.dim):
+        return
+    kept = whitened_model(path)
+    if (kept / DESCRIPTION).is_file() and Embedder.load(kept, "cpu").identity == known.model:
+        raise UsageError(
+            f"{printable(path)} was made with --whiten, and its vectors are of the model in {printable(kept)}: "
+            f"give that model, or {instead}"
+        )
+    raise UsageError(
+        f"{printable(path)} was made with another model, or with another --size, --mirror, --scales or --whiten: "
+        f"give what it was made with, or {instead}"
+    )
 
 
 def part_of(path: Path, number: int, count: int) -> Path:
