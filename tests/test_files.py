@@ -5,8 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from selftaught.errors import SelftaughtError
-from selftaught.files import as_path, as_text, delete, lock_output, read_json, remove_leftovers, write_atomically
+from selftaught.errors import SelftaughtError, UsageError
+from selftaught.files import (
+    as_path,
+    as_text,
+    check_output,
+    delete,
+    lock_output,
+    read_json,
+    remove_leftovers,
+    write_atomically,
+)
 
 
 def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -79,3 +88,21 @@ def test_deleting_a_pipe_does_not_wait_for_its_other_end(tmp_path: Path) -> None
 def test_text_of_a_path_leads_back_to_it() -> None:
     for path in ("a/b.jpg", "caf\udce9\udcff.png", "\\", "\\udc", "c:\\photos", "\\udce9", "\\udc5cudce9\udce9"):
         assert as_path(as_text(path)) == path
+
+
+@pytest.mark.parametrize("content", [b"mine", b"mine\nours,to write\n", b"\xff\xd8\xff photo"])
+def test_a_file_of_something_else_is_not_replaced(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "table.csv"
+    file.write_bytes(content)
+    with pytest.raises(
+        UsageError, match=r"table\.csv would be replaced, .*: give another --csv, or move the file away"
+    ):
+        check_output(file, rb"\Aours,to write\n", "--csv")
+
+
+def test_a_file_of_the_same_command_or_an_empty_one_is_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "table.csv"
+    for content in (None, b"", b"ours,to write\n1,2\n"):
+        if content is not None:
+            file.write_bytes(content)
+        check_output(file, rb"\Aours,to write\n", "--csv")

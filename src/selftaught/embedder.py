@@ -302,12 +302,13 @@ class Embedder:
                 is quicker if one searches often.
 
         Raises:
-            UsageError: if the index holds vectors of another model.
+            UsageError: if the index holds vectors of another model. ``selftaught index`` whitens that of a network's
+                name, which ``open_index`` then loads from the index.
         """
         from selftaught.index import Index, open_index  # which imports this
 
         opened = index if isinstance(index, Index) else open_index(index, embedder=self)
-        opened.check_model(self)
+        opened.check_model(self, to_search=True)
         return opened.search_vectors(self.encode(queries).reshape(-1, self.dim), k)
 
     def save(self, folder: str | os.PathLike[str], *, license: str | None = None) -> Shared:  # noqa: A002

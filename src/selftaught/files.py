@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import mmap
 import os
 import re
 import shutil
@@ -44,8 +45,13 @@ def as_path(text: str) -> str:
     return NO_TEXT.sub(lambda found: "\\" if found[1] == "5c" else chr(0xDC00 + int(found[1], 16)), text)
 
 
-def check_output(path: Path) -> None:
-    """Raise an error, before the work for it begins, if a file cannot be written there."""
+def check_output(path: Path, own: bytes, option: str = "--out") -> None:
+    """Raise an error, before the work for it begins, if a file cannot be written there, or would replace a foreign one.
+
+    Args:
+        own: a regular expression that is found in every file of this kind that the command has written.
+        option: what names the file.
+    """
     if path.is_dir():
         raise UsageError(f"{printable(path)} is a folder; give the file to write")
     folder = plain_path(path).parent
@@ -53,6 +59,11 @@ def check_output(path: Path) -> None:
         raise UsageError(f"there is no folder {printable(folder)} to write {printable(path.name)} into")
     if not os.access(folder, os.W_OK):
         raise UsageError(f"the folder {printable(folder)} cannot be written to")
+    if path.exists() and not _holds(path, own):
+        raise UsageError(
+            f"{printable(path)} would be replaced, but was not written by this command, or by an older version of it: "
+            f"give another {option}, or move the file away"
+        )
 
 
 def write_atomically(
@@ -251,6 +262,17 @@ def remove_leftovers(folder: Path) -> None:
     """Delete files and folders that a killed process has left half written."""
     for leftover in folder.glob(".*.tmp"):
         delete(leftover)
+
+
+def _holds(path: Path, pattern: bytes) -> bool:
+    """Whether a file is empty, or a pattern is found in it."""
+    if not path.is_file():
+        return False
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return True
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return re.search(pattern, content) is not None
 
 
 def _open_at_once(path: str, flags: int) -> int:

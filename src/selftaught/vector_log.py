@@ -48,16 +48,14 @@ class LoggedBatch(NamedTuple):
 class VectorLog:
     """A file that batches are appended to, each with its length and a digest.
 
-    After a kill at any moment, or damage anywhere, work goes on from the last good batch. A file that is not such a log
-    is never touched.
+    After a kill at any moment, or damage anywhere, work goes on from the last good batch. A file that is no such log,
+    or is about something else, is never touched.
     """
 
     def __init__(self, path: Path, *, model: str, root: str, dim: int) -> None:
         self.path, about = path, {"model": model, "root": root, "dim": dim}
         self.batches: list[LoggedBatch]
         """Those that were there when the log was opened."""
-        self.started_over: bool
-        """Whether it was useless because it is of another model or folder."""
         try:
             if not path.exists():
                 path.touch()
@@ -68,7 +66,11 @@ class VectorLog:
                     "move it away, or give another --out"
                 )
             self.batches, end = found
-            self.started_over = not end and path.stat().st_size > 0
+            if end < 0:
+                raise UsageError(
+                    f"{printable(path)} is unfinished work with another folder or model, or with another --size, "
+                    "--mirror, --scales or --whiten: give what it was begun with, or another --out, or delete the file"
+                )
             self._file = path.open("r+b", buffering=0)
             self._file.truncate(end)
             self._file.seek(end)
@@ -111,7 +113,7 @@ class VectorLog:
 
 
 def read_log(path: Path, about: dict[str, Any], *, mapped: bool = False) -> tuple[list[LoggedBatch], int] | None:
-    """The good batches of a log, none if it is about something else, and where they end; None if the file is no log.
+    """The good batches of a log, and where they end, -1 if it is about something else; None if the file is no log.
 
     ``mapped``: the vectors stay on the disk and are read where they are used.
     """
@@ -130,7 +132,7 @@ def read_log(path: Path, about: dict[str, Any], *, mapped: bool = False) -> tupl
         try:
             notes = json.loads(content[start:line])
             if is_header and notes != about:
-                break
+                return [], -1
             if not is_header:
                 batches.append(_read_batch(notes, np.frombuffer(view[line + 1 : stop], "<f4"), about["dim"]))
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError):

@@ -15,10 +15,12 @@ from torch import Tensor
 from selftaught.data import Stamp
 from selftaught.embedder import Embedder
 from selftaught.errors import SelftaughtError, UsageError, printable, raise_if_out_of_memory
-from selftaught.files import as_path, as_text, check_output, open_regular, read_file, read_json, write_atomically
-from selftaught.model_files import METRIC_NAMES
+from selftaught.files import as_path, as_text, check_output, open_regular, read_file, write_atomically
+from selftaught.model_files import DESCRIPTION, METRIC_NAMES
 
 FORMAT = 2
+OWN, OWN_SKIPPED = rb'\{\s*"selftaught": "vectors"', rb"\Apath,reason\n"
+"""What the files of selftaught embed are recognized by."""
 SUFFIXES = (".parquet", ".npy")
 
 
@@ -40,22 +42,23 @@ def check_target(path: Path) -> None:
     """Raise an error, before the work begins, if an output cannot be written or would replace something else."""
     if path.suffix not in SUFFIXES:
         raise UsageError(f"{printable(path)} must end in .parquet or .npy")
-    check_output(path)
-    names, skipped = path.with_suffix(".json"), skipped_file(path)
-    wrote_skipped = skipped.is_file() and skipped.read_bytes()[:12] == b"path,reason\n"
-    wrote_names = path.suffix != ".npy" or {"root", "model", "metric", "paths"} <= set(read_json(names) or ())
-    wrote_vectors = partial_file(path).exists() or (wrote_names if path.suffix == ".npy" else _is_ours(path))
-    for file, own in ((names, wrote_names), (skipped, wrote_skipped), (path, wrote_vectors)):
-        if file.exists() and not own:
-            raise UsageError(
-                f"{printable(file)} was not written by selftaught embed, or is damaged, and would be replaced: "
-                "move it away, or give another --out"
-            )
+    names, own = path.with_suffix(".json"), OWN
+    if path.suffix == ".npy":
+        check_output(names, OWN)
+    if partial_file(path).exists() or (path.suffix == ".npy" and names.exists()):
+        own = b""  # an array itself has no room for a mark
+    check_output(path, own)
+    check_output(skipped_file(path), OWN_SKIPPED)
 
 
 def partial_file(path: Path) -> Path:
     """The file with the finished part of vectors that are still being made."""
     return path.with_name(f"{path.name}.partial")
+
+
+def whitened_model(path: Path) -> Path:
+    """The folder with the model that was whitened for these vectors."""
+    return path.with_suffix(".model")
 
 
 def skipped_file(path: Path) -> Path:
@@ -115,12 +118,24 @@ def read_vectors(path: Path) -> Vectors:
 def read_vectors_of(path: Path, embedder: Embedder) -> Vectors:
     """Read vectors that this very model made; those of another model, or of other views, are refused."""
     known = read_vectors(path)
-    if known.model != embedder.identity or known.vectors.shape[1] != embedder.dim:
-        raise UsageError(
-            f"{printable(path)} was made with another model, or with another --size, --mirror or --scales: "
-            "give those, or embed the images again"
-        )
+    check_model(path, known, embedder, "embed the images again")
     return known
+
+
+def check_model(path: Path, known: Vectors, embedder: Embedder, instead: str) -> None:
+    """Raise an error, with what to do ``instead``, unless the vectors read from a file are of this very model."""
+    if (known.model, known.vectors.shape[1]) == (embedder.identity, embedder.dim):
+        return
+    kept = whitened_model(path)
+    if (kept / DESCRIPTION).is_file() and Embedder.load(kept, "cpu").identity == known.model:
+        raise UsageError(
+            f"{printable(path)} was made with --whiten, and its vectors are of the model in {printable(kept)}: "
+            f"give that model, or {instead}"
+        )
+    raise UsageError(
+        f"{printable(path)} was made with another model, or with another --size, --mirror, --scales or --whiten: "
+        f"give what it was made with, or {instead}"
+    )
 
 
 def part_of(path: Path, number: int, count: int) -> Path:
@@ -177,17 +192,6 @@ def _read_parquet(path: Path) -> tuple[np.ndarray, dict[str, Any], dict[str, Any
     columns["path"] = list(map(as_path, table["path"].to_pylist()))
     values = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
     return values.reshape(len(columns["path"]), -1), notes, columns
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether a Parquet file says that it holds vectors of selftaught."""
-    from pyarrow import ArrowException, parquet
-
-    try:
-        with open_regular(path) as file:
-            return b"selftaught" in (parquet.read_schema(file).metadata or {})
-    except (SelftaughtError, ArrowException):
-        return False
 
 
 def _check(vectors: np.ndarray, notes: dict[str, Any], paths: Sequence[Any], stamps: Sequence[Any]) -> None:

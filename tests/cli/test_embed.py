@@ -156,18 +156,38 @@ def test_work_that_is_still_right_is_gone_on_from_when_images_change(call: Call,
     assert (code, len(np.load(out)), "24 of 25 images are done, 1 to do" in log) == (0, 24, True)
 
 
-def test_another_model_size_or_folder_is_not_mixed_in(call: Call, run: Path, images: Path, photos: Path) -> None:
-    out = images.parent / "v.npy"
+def test_vectors_of_another_model_size_or_folder_are_kept_and_not_mixed_in(
+    call: Call, run: Path, images: Path, photos: Path
+) -> None:
+    out, instead = images.parent / "v.npy", "another --out, or delete the file"
     (images / "class 0" / "bad.jpg").unlink()
-    (images / "class 1" / "0.jpg").unlink()
-    for words in ([run, images], [run, images, "--size", 80], [run, images, "--mirror"], [run, photos]):
-        log = call("embed", *words, "--out", out)[2]
-        assert "images are done" not in log
+    assert call("embed", run, images, "--out", out)[0] == 0
+    before = {path: path.read_bytes() for path in images.parent.glob("v.*")}
+    for options in (["--size", 80], ["--mirror"], ["--scales", 2]):
+        code, _, log = call("embed", run, images, "--out", out, *options)
+        assert (code, "another model, or with another --size" in log, instead in log) == (2, True, True)
+    code, _, log = call("embed", run, images, "--out", out, "--whiten")
+    assert (code, "was made without --whiten" in log, instead in log) == (2, True, True)
+    code, _, log = call("embed", run, photos, "--out", out)
+    assert (code, f"holds vectors of the folder {images}, not of {photos}: give {instead}" in log) == (2, True)
+    assert {path: path.read_bytes() for path in images.parent.glob("v.*")} == before
+    out.unlink()
+    assert call("embed", run, photos, "--out", out)[0] == 0
     query = photos / "class 0" / "0.jpg"
     assert call("search", run, query, "--in", out, "--out", images.parent / "s.png")[0] == 0
     for choice in (["--size", 80], ["--mirror"], ["--scales", 2]):
         code, _, log = call("search", run, query, "--in", out, *choice)
-        assert (code, "another model, or with another --size" in log) == (2, True)
+        assert (code, "another --size, --mirror, --scales or --whiten: give what it was made with" in log) == (2, True)
+
+
+def test_unfinished_work_of_another_model_or_folder_is_kept(call: Call, run: Path, images: Path, photos: Path) -> None:
+    out = images.parent / "v.npy"
+    (images / "class 1" / "worse.jpg").touch()
+    assert call("embed", run, images, "--out", out)[0] == 1  # too many cannot be read
+    for words in ([photos], [images, "--mirror"]):
+        code, _, log = call("embed", run, *words, "--out", out)
+        assert (code, "v.npy.partial is unfinished work with another folder or model" in log) == (2, True)
+    assert "26 of 26 images are done" in call("embed", run, images, "--out", out, "--allow-skipped")[2]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
@@ -199,7 +219,7 @@ def test_files_of_others_are_never_touched(call: Call, run: Path, photos: Path, 
         assert (tmp_path / name).read_text() == content
         assert not (tmp_path / "birds.npy").exists()
         (tmp_path / name).unlink()
-    for name, content in (("birds.npy", "mine"), ("birds.parquet", "mine"), ("birds.parquet", "")):
+    for name, content in (("birds.npy", "mine"), ("birds.parquet", "mine")):
         (tmp_path / name).write_text(content)
         code, _, log = call("embed", run, photos, "--out", tmp_path / name)
         assert (code, name in log, "give another --out" in log) == (2, True, True)
@@ -272,12 +292,9 @@ def test_a_log_keeps_whole_batches_and_nothing_else(tmp_path: Path) -> None:
     again.close()
     for change in ({"model": "n"}, {"root": "s"}, {"dim": 3}):
         file.write_bytes(whole)
-        other = begun(tmp_path, **change)
-        assert (other.batches, other.started_over) == ([], True)
-        other.close()
-        other = begun(tmp_path, **change)
-        assert other.started_over is False, "it is told once"
-        other.close()
+        with pytest.raises(UsageError, match="unfinished work with another folder or model"):
+            begun(tmp_path, **change)
+        assert file.read_bytes() == whole
 
 
 def test_flipped_bits_of_a_log_are_never_used(tmp_path: Path) -> None:
@@ -363,6 +380,10 @@ def test_whitened_vectors_keep_the_model_they_need(call: Call, run: Path, photos
     assert json.loads((tmp_path / "v.json").read_text())["metric"] == "cosine"
     np.testing.assert_allclose(np.linalg.norm(np.load(out), axis=1), 1, rtol=1e-5)
     assert call("search", tmp_path / "v.model", query, "--in", out, "--out", tmp_path / "s.png")[0] == 0
+    for words in (["search", run, query, "--in", out], ["embed", run, photos, "--out", out]):
+        code, _, log = call(*words)
+        assert (code, f"its vectors are of the model in {tmp_path / 'v.model'}: give that model" in log) == (2, True)
+    assert "24 of 24 images are done" in call("embed", tmp_path / "v.model", photos, "--out", out)[2]
     code, _, log = call("embed", run, photos, "--out", out, "--whiten", "--mirror")
     assert (code, "is of another model" in log) == (2, True)
     (tmp_path / "w.model").write_text("mine")

@@ -378,7 +378,9 @@ def test_a_model_searches_an_index_of_its_own_and_no_other(embedder: Embedder, p
     assert [hit.path for hit in alone] == [hit.path for hit in expected[0]]
     other = embedder.seeing(size=48)
     for place in (tmp_path / "index", index):
-        with pytest.raises(UsageError, match="vectors of another model"):
+        with pytest.raises(
+            UsageError, match=r'vectors of another model.*: open_index\(".*index"\) searches it with its own'
+        ):
             other.search(queries, index=place)
     with pytest.raises(UsageError, match="there is no index"):
         embedder.search(queries, index=tmp_path / "missing")

@@ -19,7 +19,7 @@ from selftaught.report import draw_lines
 from selftaught.reproduce.figures import draw, observe
 from selftaught.reproduce.figures.cases import HIGH, LOW, draw_cases, find_cases
 from selftaught.reproduce.figures.draw import FIGURES, draw_figures
-from selftaught.reproduce.figures.drawing import Drawing
+from selftaught.reproduce.figures.drawing import Drawing, check_files
 from selftaught.reproduce.figures.labeled_images import LabeledImages, pick_middles
 from selftaught.reproduce.figures.observe import BATCHES, BatchSimilarities, EpochResult, fitting_batch
 from selftaught.reproduce.figures.relations import Relations, auroc, aurocs, between_images, pairs, relate
@@ -147,6 +147,21 @@ def test_older_files_of_a_figure_are_replaced_and_nothing_else_is_left(tmp_path:
     with Image.open(tmp_path / "x.png") as opened:
         assert opened.format == "PNG"
         opened.verify()
+
+
+@pytest.mark.parametrize("name", ["auroc.csv", "auroc.png"])
+def test_a_file_of_the_user_in_the_folder_of_figures_is_kept(
+    kept_run: Path, photos: Path, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_text("path,label\n0.jpg,bird\n")
+    with pytest.raises(UsageError, match=f"{name} would be replaced, .* give another --out"):
+        draw_figures(kept_run, find_images(photos), tmp_path, CPU)
+    assert (tmp_path / name).read_text() == "path,label\n0.jpg,bird\n"
+
+
+def test_figures_are_replaced_by_those_of_the_same_command(drawn: Path) -> None:
+    for file in drawn.glob("*.png"):
+        check_files(drawn, file.stem)
 
 
 # What is shown

@@ -32,7 +32,7 @@ def dedup(
     reporter = Reporter()
     with fill_folder(out) as place:
         if script is not None:
-            check_output(script)
+            check_output(script, b"# Written by selftaught dedup;", "--script")
         if len(distinct) < len(images):
             reporter.say(f"left out {counted(len(images) - len(distinct), 'link')} to what is there already")
         embedder = load_whitened(use, distinct)

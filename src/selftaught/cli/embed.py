@@ -20,10 +20,17 @@ from selftaught.files import lock_output, plain_path, write_atomically
 from selftaught.launched import launched
 from selftaught.model_files import DESCRIPTION, write_model
 from selftaught.vector_log import Known, LoggedBatch, VectorLog
-from selftaught.vectors import Vectors, check_target, part_of, partial_file, read_vectors, skipped_file, write_vectors
-
-WHITENED = ".model"
-"""The end of the name of the folder with a model that was whitened for a collection."""
+from selftaught.vectors import (
+    Vectors,
+    check_model,
+    check_target,
+    part_of,
+    partial_file,
+    read_vectors,
+    skipped_file,
+    whitened_model,
+    write_vectors,
+)
 
 
 def embed(use: ModelUse, source: str, out: Path, shard: str | None, allow_skipped: bool) -> None:
@@ -37,14 +44,17 @@ def embed(use: ModelUse, source: str, out: Path, shard: str | None, allow_skippe
         raise UsageError(f"{printable(out)} is there already, and would be read instead of its parts: move it away")
     images = open_images(source, "all", allow_skipped=allow_skipped)
     with lock_output(target):
-        embedder = _whitened(use, images, out, reporter) if use.whiten else load_model(use)
-        images = _part(images, number, count)
         root = plain_path(images.root)
+        old = _previous(target, root, reporter)
+        embedder = _whitened(use, images, out, reporter, is_new=old is None) if use.whiten else load_model(use)
+        known = dict[str, Known]()
+        if old is not None:
+            check_model(target, old, embedder, "another --out, or delete the file")
+            before = zip(old.paths, old.stamps, old.vectors.numpy(), strict=False)
+            known = {path: Known(stamp, row) for path, stamp, row in before}
+        images = _part(images, number, count)
         stamps = list(map(stamp, images.paths()))
-        known = _previous(target, embedder, root, reporter)
         with closing(VectorLog(partial_file(target), model=embedder.identity, root=str(root), dim=embedder.dim)) as log:
-            if log.started_over:
-                reporter.say(f"{printable(log.path)} is of another model or folder: started over")
             for done in log.batches:
                 known |= done.known()
             todo = [i for i, file in enumerate(images.files) if file not in known or known[file].stamp != stamps[i]]
@@ -74,29 +84,33 @@ def embed(use: ModelUse, source: str, out: Path, shard: str | None, allow_skippe
     print(f"{counted(len(files), 'vector')} of size {embedder.dim} written to {', '.join(map(printable, written))}")
 
 
-def _previous(out: Path, embedder: Embedder, root: Path, reporter: Reporter) -> dict[str, Known]:
-    """The vectors in an earlier file of the same model and folder."""
+def _previous(out: Path, root: Path, reporter: Reporter) -> Vectors | None:
+    """The vectors of this folder in an earlier file; those of another folder are refused, not replaced."""
     if not out.exists():
-        return {}
+        return None
     try:
         old = read_vectors(out)
     except SelftaughtError as error:
         reporter.say(f"all images are embedded anew: {error}")
-        return {}
-    if (old.model, old.root, old.vectors.shape[1]) != (embedder.identity, root, embedder.dim):
-        reporter.say(
-            f"all images are embedded anew: {printable(out)} was made with another model or from another folder"
+        return None
+    if old.root != root:
+        raise UsageError(
+            f"{printable(out)} holds vectors of the folder {printable(old.root)}, not of {printable(root)}: "
+            "give another --out, or delete the file"
         )
-        return {}
-    rows = zip(old.paths, old.stamps, old.vectors.numpy(), strict=False)
-    return {path: Known(stamp, row) for path, stamp, row in rows}
+    return old
 
 
-def _whitened(use: ModelUse, images: ImageFolder, out: Path, reporter: Reporter) -> Embedder:
+def _whitened(use: ModelUse, images: ImageFolder, out: Path, reporter: Reporter, *, is_new: bool) -> Embedder:
     """The model whitened on these images, kept beside the vectors: later images and queries need the same model."""
-    place = out.with_suffix(WHITENED)
+    place = whitened_model(out)
     if place.exists() and not place.is_dir():
         raise UsageError(f"the whitened model is kept in {printable(place)}, but that is a file: choose another --out")
+    if not is_new and not (place / DESCRIPTION).is_file():
+        raise UsageError(
+            f"{printable(out)} was made without --whiten, or its model {printable(place)} is gone: "
+            "give another --out, or delete the file"
+        )
     whitened = load_whitened(use, images, place)
     if not (place / DESCRIPTION).is_file():
         write_model(place, whitened.network, whitened.description)

@@ -35,7 +35,7 @@ def evaluate(
 ) -> None:
     printed = str(target) == "-"
     if target is not None and not printed:
-        check_output(target)
+        check_output(target, rb'\A\{\n  "recall@1": ', "--json")
     images = open_images(labeled, "test", level=level, labels=labels, allow_skipped=allow_skipped)
     known = images.without_broken_strays()
     known.check_classes()

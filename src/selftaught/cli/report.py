@@ -10,6 +10,9 @@ from selftaught.run_folder import REPORT, SETTINGS, is_finished
 from selftaught.run_report import write_run_report
 from selftaught.training import RunImages
 
+OWN = b'<meta name="generator" content="selftaught">\n<title>What '
+"""What the pages of this command are recognized by."""
+
 
 def report(run: Path, images: str | None, out: Path | None, device: str) -> None:
     if not (run / SETTINGS).exists():
@@ -17,7 +20,7 @@ def report(run: Path, images: str | None, out: Path | None, device: str) -> None
     if not is_finished(run):
         raise UsageError(f"the run {printable(run)} is not finished: selftaught train --resume {printable(run)}")
     if out is not None:
-        check_output(out)
+        check_output(out, OWN)
     page = write_run_report(run, images, out=out, device=device)
     print(f"page: {printable(page)}")
 

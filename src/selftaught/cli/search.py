@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from PIL import ExifTags
 from torch import Tensor
 
 from selftaught.cli.model_use import embed_folder, embed_whitened, load_model, refuse_options
@@ -25,6 +26,10 @@ from selftaught.vectors import SUFFIXES, Vectors, read_vectors_of
 SHEET_IMAGES = 500
 """The most images on a contact sheet; the table has all."""
 
+OWN_SHEET, OWN_JSON = b"selftaught search\\0", rb'\A\[\n \{\n  "query": '
+"""What the files of this command are recognized by."""
+COLUMNS = ("query", "rank", "path", "distance", "closer_than")
+
 Found = list[tuple[Path, list[Hit]]]
 Ask = Callable[[Tensor, int], list[list[Hit]]]
 """(q×dim, k) → the k nearest of each query."""
@@ -39,10 +44,12 @@ class Output:
     csv: Path | None = None
 
     def check(self) -> None:
-        paths = [path for path in (self.sheet, self.json, self.csv) if path is not None]
-        for path in paths:
-            if str(path) != "-":
-                check_output(path)
+        own_csv = rb"\A" + to_csv([COLUMNS]).encode()
+        files = (self.sheet, OWN_SHEET, "--out"), (self.json, OWN_JSON, "--json"), (self.csv, own_csv, "--csv")
+        paths = [path for path, _, _ in files if path is not None]
+        for path, own, option in files:
+            if path is not None and str(path) != "-":
+                check_output(path, own, option)
         if str(self.json) == str(self.csv) == "-":
             raise UsageError("--json - and --csv - cannot both be printed: give one of them a file")
         if len(set(map(plain_path, paths))) < len(paths):
@@ -171,8 +178,10 @@ def _write(found: Found, output: Output, index: Index | None) -> None:
         shown = _fitting(found)
         kept = index.thumbnails([one.path for _, near in shown for one in near]) if index is not None else {}
         sheet = search_sheet(shown, kept)
+        exif = sheet.getexif()
+        exif[ExifTags.Base.Software] = "selftaught search"
         kind = "JPEG" if output.sheet.suffix.lower() in (".jpg", ".jpeg") else "PNG"
-        write_atomically(output.sheet, lambda file: sheet.save(file, kind))
+        write_atomically(output.sheet, lambda file: sheet.save(file, kind, exif=exif))
         some = f" of the first {len(shown)} queries" if len(shown) < len(found) else ""
         print(f"contact sheet{some}: {printable(output.sheet)}", file=sys.stderr if printed else sys.stdout)
 
@@ -194,7 +203,7 @@ def _json(found: Found) -> str:
 
 
 def _csv(found: Found) -> str:
-    rows: list[tuple[object, ...]] = [("query", "rank", "path", "distance", "closer_than")]
+    rows: list[tuple[object, ...]] = [COLUMNS]
     for query, near in found:
         for rank, one in enumerate(near, 1):
             rows.append((query, rank, one.path, f"{one.distance:.6g}", one.closer_than))

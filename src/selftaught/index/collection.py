@@ -78,13 +78,15 @@ class Index:
         """Small JPEGs of images that were found, as far as the index has them."""
         return {Path(path): small for path, small in self.table.thumbnails(list(map(str, paths))).items()}
 
-    def check_model(self, embedder: Embedder) -> None:
-        """Raise an error unless the index holds this very model's vectors."""
+    def check_model(self, embedder: Embedder, *, to_search: bool = False) -> None:
+        """Raise an error unless the index holds this very model's vectors; ``to_search``: in Python."""
         if self.table.about.model != embedder.identity:
+            instead = "give what it was made with, or another index"
+            if to_search:
+                instead = f'open_index("{printable(self.folder)}") searches it with its own model'
             raise UsageError(
                 f"the index {printable(self.folder)} holds vectors of another model, or of another --size, --mirror, "
-                "--scales or --whiten, which cannot be compared with these: give what it was made with, or another "
-                "index"
+                f"--scales or --whiten, which cannot be compared with these: {instead}"
             )
 
     def scale(self) -> Scale:
@@ -100,14 +102,14 @@ def open_index(folder: str | os.PathLike[str], device: str = "auto", *, embedder
     Args:
         embedder: that model, if it is loaded already or has a backbone of your own.
     """
-    table = open_table(folder)
+    table, is_given = open_table(folder), embedder is not None
     if embedder is None:
         if not (table.folder / MODEL / DESCRIPTION).is_file():
             where = printable(table.folder)
             raise UsageError(f"the index {where} is not finished: give the command that makes it once more")
         embedder = Embedder.load(table.folder / MODEL, device)
     opened = Index(table, embedder)
-    opened.check_model(embedder)
+    opened.check_model(embedder, to_search=is_given)
     return opened
 
 

@@ -48,6 +48,7 @@ def write_page(
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         # Browsers then refuse to fetch anything, whatever the text contains.
         f'<meta http-equiv="Content-Security-Policy" content="{allowed}">',
+        '<meta name="generator" content="selftaught">',
         f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>",
         f'<header class="lead">\n<h1>{escape(title)}</h1>\n{_paragraphs(lead)}\n</header>',
         *([top] if top else []),

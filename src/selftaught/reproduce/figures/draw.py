@@ -15,7 +15,7 @@ from selftaught.devices import available_cores
 from selftaught.encoding import FEW_IMAGES, views_in_training
 from selftaught.errors import SelftaughtError, UsageError, counted, printable
 from selftaught.reproduce.figures.cases import draw_cases
-from selftaught.reproduce.figures.drawing import Drawing
+from selftaught.reproduce.figures.drawing import Drawing, check_files
 from selftaught.reproduce.figures.labeled_images import LabeledImages
 from selftaught.reproduce.figures.observe import EpochResult, Observer, cost
 from selftaught.reproduce.figures.retrievals import draw_most_similar, draw_retrievals
@@ -63,7 +63,7 @@ def draw_figures(
 ) -> tuple[list[Path], list[str]]:
     """Draw how a run's networks see labeled images: every figure that they allow, as a PNG with its numbers as CSV.
 
-    Files of the same names are replaced. ``seed`` decides on the batches and the random views.
+    Files of the same names are replaced if they are figures, too. ``seed`` decides on the batches and the random views.
 
     Returns:
         The files written, and a sentence for each figure that is left out.
@@ -81,6 +81,8 @@ def draw_figures(
         raise UsageError(
             f"{printable(out)} cannot be the folder of figures ({error.strerror}): give another --out"
         ) from None
+    for figure in wanted:
+        check_files(out, figure.name)
     shown_epochs = [epochs[i] for i in pick_evenly(len(epochs), MILESTONES)]
     teacher = last.teacher is not None
     workers = 0 if len(images) < FEW_IMAGES else min(available_cores(), 16)
