@@ -132,7 +132,7 @@ def test_what_cannot_be_done_is_said_before_the_work(call: Call, run: Path, coll
 
 
 def test_a_pair_that_is_counted_for_another_reason_is_not_said_to_be_left_out(collection: Path, tmp_path: Path) -> None:
-    seen = Picture(2, 2, 9, 1.0, "", True)
+    seen = Picture(2, 2, 9, 1.0, "", True, True)
     group = CopyGroup((Copy(0, "best", 0, seen), Copy(1, "near", 0.5, seen)), 0.5)
     pairs = Pairs(tensor([0, 0]), tensor([1, 2]), tensor([0.51, 0.62]))
     found = Duplicates(find_images(collection), (group,), Proposal(0.3, ""), pairs, tensor([0.51]), tensor([0.1]))
@@ -156,7 +156,7 @@ def test_the_script_moves_files_of_any_name(tmp_path: Path, name: str) -> None:
         (tmp_path / "p.png").rename(folder / file)
     images = find_images(tmp_path)
     best = images.files.index("some dir\n/best.png")
-    seen = Picture(2, 2, 9, 1.0, "", True)
+    seen = Picture(2, 2, 9, 1.0, "", True, True)
     group = CopyGroup((Copy(best, "best", 0, seen), Copy(1 - best, "near", 0, seen)), 0)
     none = Pairs(empty(0, dtype=long), empty(0, dtype=long), empty(0))
     found = Duplicates(images, (group,), Proposal(None, ""), none, empty(0), tensor([0.1]))

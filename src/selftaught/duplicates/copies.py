@@ -11,6 +11,7 @@ from selftaught.data import Advance, ImageFolder, Skipped, open_image, pick_even
 from selftaught.duplicates.pictures import (
     ALTERATIONS,
     Picture,
+    best_first,
     examine,
     find_same_bytes,
     find_same_files,
@@ -201,7 +202,7 @@ def _order(images: ImageFolder, vectors: Tensor, rows: Sequence[int], same: Tens
             continue
     if len(pictures) < 2:
         return None
-    ordered = sorted(pictures, key=lambda row: (*(-value for value in pictures[row].quality), images.files[row]))
+    ordered = best_first(pictures, images.files)
     best = ordered[0]
     copies = []
     for row in ordered:

@@ -28,7 +28,7 @@ def write_duplicates_page(path: Path, found: Duplicates) -> None:
     if found.groups:
         more = len(found.groups) - SHOWN_GROUPS
         note = f" The first {SHOWN_GROUPS} are shown; {more} more are in duplicates.csv." if more > 0 else ""
-        text = f"The best copy first: largest, in color, sharpest. A watermark looks sharp, so look yourself.{note}"
+        text = f"The best copy first: most pixels, in color, not blurred, largest file. A guess: look yourself.{note}"
         groups = show_groups(found, SHOWN_GROUPS, SHOWN_COPIES)
         sections.append(Section("Groups", text, html=photo_groups(groups)))
     write_gallery(path, f"Duplicates in {printable(found.images.root)}", found.summarize(), sections)
