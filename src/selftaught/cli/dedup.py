@@ -50,5 +50,5 @@ def dedup(
     print(f"threshold: {found.describe_threshold()}")
     print(f"page:  {printable(out / PAGE)}\ntable: {printable(out / TABLE)}")
     if script is not None:
-        copies = counted(found.extra, "copy", "copies")
+        copies = counted(found.moved, "copy", "copies")
         print(f"script: {printable(script)} moves {copies} when you run it with sh; nothing was moved yet")
