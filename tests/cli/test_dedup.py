@@ -1,3 +1,4 @@
+import html
 import os
 import shutil
 import subprocess
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from torch import empty, long, tensor
 
@@ -15,7 +17,7 @@ from selftaught import Embedder
 from selftaught.data import find_images
 from selftaught.duplicates import Duplicates, moving_script, write_duplicates_page
 from selftaught.duplicates.copies import Copy, CopyGroup, distances_of_known_copies, find_copies
-from selftaught.duplicates.pictures import Picture
+from selftaught.duplicates.pictures import Picture, watermark
 from selftaught.errors import SelftaughtError
 from selftaught.retrieval import Pairs, Proposal
 
@@ -132,18 +134,16 @@ def test_what_cannot_be_done_is_said_before_the_work(call: Call, run: Path, coll
 
 
 def test_a_pair_that_is_counted_for_another_reason_is_not_said_to_be_left_out(collection: Path, tmp_path: Path) -> None:
-    seen = Picture(2, 2, 9, 1.0, "", True)
-    group = CopyGroup((Copy(0, "best", 0, seen), Copy(1, "near", 0.5, seen)), 0.5)
+    seen = Picture(2, 2, 9, 1.0, "", True, True)
+    group = CopyGroup((Copy(0, "best", 0, seen), Copy(1, "fingerprint", 0.5, seen)), 0.5)
     pairs = Pairs(tensor([0, 0]), tensor([1, 2]), tensor([0.51, 0.62]))
     found = Duplicates(find_images(collection), (group,), Proposal(0.3, ""), pairs, tensor([0.51]), tensor([0.1]))
     write_duplicates_page(tmp_path / "page.html", found)
     page = (tmp_path / "page.html").read_text()
     assert ("distance 0.510" in page, "distance 0.620" in page) == (False, True)
-    assert "by their pixels" not in page
+    assert "by their fingerprints" not in page
     write_duplicates_page(tmp_path / "page.html", replace(found, proposal=Proposal(None, "for a reason")))
-    assert (
-        "none (for a reason); copies nearly the same were found by their pixels" in (tmp_path / "page.html").read_text()
-    )
+    assert "none (for a reason); copies were found by their fingerprints" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a shell")
@@ -156,7 +156,7 @@ def test_the_script_moves_files_of_any_name(tmp_path: Path, name: str) -> None:
         (tmp_path / "p.png").rename(folder / file)
     images = find_images(tmp_path)
     best = images.files.index("some dir\n/best.png")
-    seen = Picture(2, 2, 9, 1.0, "", True)
+    seen = Picture(2, 2, 9, 1.0, "", True, True)
     group = CopyGroup((Copy(best, "best", 0, seen), Copy(1 - best, "near", 0, seen)), 0)
     none = Pairs(empty(0, dtype=long), empty(0, dtype=long), empty(0))
     found = Duplicates(images, (group,), Proposal(None, ""), none, empty(0), tensor([0.1]))
@@ -175,3 +175,44 @@ def test_photos_can_be_seen_in_another_way(call: Call, run: Path, collection: Pa
         assert call("dedup", run, collection, "--out", out, "--threshold", 0.5, *options)[0] == 0
         distances.append([row["distance"] for row in read_csv(out / "duplicates.csv")])
     assert distances[0] != distances[1] != distances[2] != distances[0]
+
+
+def test_a_chain_of_pairs_makes_no_copy_of_what_is_further_than_the_threshold(collection: Path) -> None:
+    images = find_images(collection)
+    line = 0.4 * torch.arange(len(images), dtype=torch.float32)[:, None]
+    twins = [images.files.index(name) for name in ("00.png", "it's a copy.png", "pixels.bmp")]
+    line[twins] = 0
+    found = find_copies(images, line, torch.tensor([0.5]), threshold=0.5)
+    copies = [copy for group in found.groups for copy in group.copies]
+    assert len({copy.index for copy in copies}) == len(copies)
+    assert len(found.groups) > 5
+    for group in found.groups:
+        assert all(torch.dist(line[copy.index], line[group.copies[0].index]) <= 0.5 for copy in group.copies)
+        assert len({copy.index for copy in group.copies} & set(twins)) in (0, 3)
+    script = moving_script(found, collection / "moved")
+    assert script.count("\nmove ") == found.moved == found.extra
+
+
+def test_copies_by_fingerprint_alone_are_shown_but_not_moved(collection: Path, tmp_path: Path) -> None:
+    for path in sorted(collection.iterdir())[8:]:
+        path.unlink()
+    watermark(Image.open(collection / "00.png")).save(collection / "marked.png")
+    images = find_images(collection)
+    vectors = 5 * torch.arange(len(images), dtype=torch.float32)[:, None]
+    vectors[images.files.index("marked.png")] = 0.8
+    found = find_copies(images, vectors, torch.tensor([0.1, 0.1, 0.1, 1, 1]))
+    assert found.kinds == ["fingerprint"]
+    assert (found.extra, found.moved) == (1, 0)
+    assert "\nmove " not in moving_script(found, tmp_path)
+    write_duplicates_page(tmp_path / "page.html", found)
+    assert "same fingerprint, distance 0.800: not moved" in (tmp_path / "page.html").read_text()
+
+
+def test_the_page_names_all_copies_of_a_large_group(collection: Path, tmp_path: Path) -> None:
+    images = find_images(collection)
+    found = find_copies(images, torch.zeros(len(images), 1), torch.tensor([0.5]), threshold=0.5)
+    assert found.extra == len(images) - 1
+    write_duplicates_page(tmp_path / "page.html", found)
+    page = html.unescape((tmp_path / "page.html").read_text().partition("<h2>Groups")[2])
+    assert "and 11 more" in page
+    assert all(name in page for name in images.files)

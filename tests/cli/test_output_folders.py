@@ -57,3 +57,17 @@ def test_a_second_process_is_refused(words: list[str], tmp_path: Path, call: Cal
     with lock_folder(tmp_path / "out"):
         code, _, told = call(*words)
     assert (code, "another process is at work in" in told) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["dedup", "cluster"])
+def test_no_folder_is_filled_among_the_photos_that_it_is_made_of(
+    command: str, run: Path, photos: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = sorted(photos.rglob("*"))
+    monkeypatch.chdir(photos)
+    for words in ([], ["--out", photos.parent / photos.name / "a" / "b"]):
+        code, _, told = call(command, run, ".", *words)
+        assert code == 2
+        assert "lies among the photos" in told
+        assert "give an --out outside of" in told
+    assert sorted(photos.rglob("*")) == before

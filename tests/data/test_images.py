@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from selftaught.data import find_images, from_array, images, open_image
+from selftaught.data import find_images, from_array, has_plain_colors, images, open_image
 from selftaught.errors import ImageError
 
 
@@ -56,6 +56,21 @@ def test_transparency_is_shown_on_white(tmp_path: Path) -> None:
     palette.putpalette([10, 10, 10, 200, 0, 0])
     palette.save(tmp_path / "p.png", transparency=0)
     assert corners(open_image(tmp_path / "p.png")) == ((255, 255, 255), (200, 0, 0))
+
+
+def test_plain_colors_are_gray_or_rgb_and_nowhere_transparent(tmp_path: Path) -> None:
+    def is_plain(image: Image.Image, name: str = "a.png") -> bool:
+        image.save(tmp_path / name)
+        return has_plain_colors(tmp_path / name)
+
+    for mode in ("L", "RGB", "RGBA", "LA", "I;16"):
+        assert is_plain(Image.new(mode, (4, 4), "white" if mode != "I;16" else 9)), mode
+    for mode in ("P", "1"):
+        assert not is_plain(Image.new(mode, (4, 4))), mode
+    assert not is_plain(Image.new("CMYK", (4, 4)), "a.jpg")
+    assert not is_plain(halves("RGBA", (200, 0, 0, 254), (200, 0, 0, 255)))
+    with pytest.raises(ImageError, match="no such file"):
+        has_plain_colors(tmp_path / "none.png")
 
 
 def test_sixteen_bits_are_scaled_not_clipped(tmp_path: Path) -> None:

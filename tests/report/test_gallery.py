@@ -12,7 +12,7 @@ from selftaught.report.gallery import Photo
 def test_everything_is_escaped_and_images_are_inside(tmp_path: Path) -> None:
     Image.new("RGB", (40, 30), "red").save(tmp_path / "a.png")
     photos = [Photo(tmp_path / "a.png", EVIL, EVIL, best=True), Photo(tmp_path / "gone.png", "gone")]
-    groups = [PhotoGroup(EVIL, photos, more=3, row=1, name=EVIL)]
+    groups = [PhotoGroup(EVIL, photos, more=3, row=1, name=EVIL, others=[EVIL])]
     path = tmp_path / "page.html"
     write_gallery(
         path, EVIL, EVIL, [Section(EVIL, EVIL, html=photo_groups(groups))], names=[["group", "name"], ["1", EVIL]]

@@ -102,7 +102,7 @@ def describe_collection(advice: Advice) -> list[str]:
         files = counted(len(advice.skipped), "file")
         lines.append(f"{files} that cannot be read, such as {printable(first.path)}: {first.reason}")
     if kinds:
-        near = kinds.count("near")
+        near = kinds.count("near") + kinds.count("fingerprint")
         equal = counted(len(kinds) - near, "exact copy", "exact copies")
         lines.append(f"{equal} and {counted(near, 'near-duplicate')} (see selftaught dedup)")
     else:

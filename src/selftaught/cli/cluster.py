@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from selftaught.cli.model_use import UNASKED, embed_folder, load_model, wants_whitening
+from selftaught.cli.model_use import UNASKED, embed_folder, load_model, refuse_among, wants_whitening
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import open_images
@@ -20,6 +20,7 @@ def cluster(
     if known is not None and use.whiten:
         raise UsageError("--whiten decides how groups are found; with --names they are known already")
     images = open_images(source, "all", allow_skipped=allow_skipped)
+    refuse_among(images, out)
     if links and images.members is not None:
         raise UsageError(f"{printable(source)} lies in tar files: links cannot lead into them")
     embedder = load_model(use)

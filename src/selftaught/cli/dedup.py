@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from selftaught.cli.model_use import embed_folder, load_whitened
+from selftaught.cli.model_use import embed_folder, load_whitened, refuse_among
 from selftaught.cli.options import ModelUse
 from selftaught.console import Reporter
 from selftaught.data import open_images
@@ -26,6 +26,7 @@ def dedup(
     if threshold is not None and not 0 <= threshold < float("inf"):
         raise UsageError(f"the threshold must be a distance of 0 or more, but is {threshold}")
     images = open_images(source, "all", allow_skipped=allow_skipped)
+    refuse_among(images, out)
     if script is not None and images.members is not None:
         raise UsageError(f"{printable(source)} lies in tar files: a script cannot move images out of them")
     distinct = leave_out_links(images)
@@ -49,5 +50,5 @@ def dedup(
     print(f"threshold: {found.describe_threshold()}")
     print(f"page:  {printable(out / PAGE)}\ntable: {printable(out / TABLE)}")
     if script is not None:
-        copies = counted(found.extra, "copy", "copies")
+        copies = counted(found.moved, "copy", "copies")
         print(f"script: {printable(script)} moves {copies} when you run it with sh; nothing was moved yet")

@@ -144,7 +144,10 @@ def dedup(
     use: ModelUse,
     images: Images,
     out: Annotated[
-        Path, typer.Option(help="The folder for the page and the table; must be new or empty.", metavar="FOLDER")
+        Path,
+        typer.Option(
+            help="The folder for the page and the table; new or empty, not among the images.", metavar="FOLDER"
+        ),
     ] = Path("duplicates"),
     threshold: Annotated[
         float | None,
@@ -174,7 +177,8 @@ def cluster(
     use: ModelUse,
     images: Images,
     out: Annotated[
-        Path, typer.Option(help="The folder for page and tables; must be new or empty.", metavar="FOLDER")
+        Path,
+        typer.Option(help="The folder for page and tables; new or empty, not among the images.", metavar="FOLDER"),
     ] = Path("groups"),
     smallest: Annotated[int, typer.Option(help="The fewest photos in a group.", min=2)] = 5,
     names: Annotated[

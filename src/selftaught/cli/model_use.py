@@ -37,6 +37,15 @@ def refuse_options(use: ModelUse) -> None:
         raise UsageError(f"{printable(use.run)} is an index, which keeps the options it was made with: leave them out")
 
 
+def refuse_among(images: ImageFolder, out: Path) -> None:
+    """Raise an error if an output folder lies among the images, where what is put into it would count as images."""
+    if images.members is None and out.resolve().is_relative_to(Path(images.root).resolve()):
+        raise UsageError(
+            f"the folder {printable(out)} lies among the photos, so its images would count as photos later: give an "
+            f"--out outside of {printable(images.root)}"
+        )
+
+
 def whiten(embedder: Embedder, images: ImageFolder, allow_skipped: bool | None = None) -> Embedder:
     """The model half-whitened on these images, with progress; ``allow_skipped``: as for :func:`_embed_some`."""
     return embedder.whiten_by(_embed_some(embedder, images, allow_skipped))

@@ -5,7 +5,8 @@ import math
 import os
 import stat
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import numpy as np
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError, features
@@ -39,36 +40,20 @@ def open_image(path: str | os.PathLike[str], least: int | None = None) -> Image.
     Raises:
         ImageError: with the reason on one line (without the path), if it cannot be read in full.
     """
-    try:
-        with warnings.catch_warnings(action="ignore"), Image.open(_content(path), formats=FORMATS) as image:
-            if least is not None:
-                scale = least / min(image.size)
-                image.draft(None, (math.ceil(image.width * scale), math.ceil(image.height * scale)))
-            image.load()
-            return to_rgb(image)
-    except ImageError:
-        raise
-    except UnidentifiedImageError:
-        ending = os.path.splitext(path)[1].lower()  # noqa: PTH122
-        if ending in HEIC - EXTENSIONS:
-            raise ImageError("HEIC photos need another package: pip install 'selftaught[heic]'") from None
-        if ending in AVIF - EXTENSIONS:
-            raise ImageError("AVIF photos are not read here; save it as JPEG") from None
-        raise ImageError("not an image that can be read (JPEG, PNG, WebP, BMP, TIFF or GIF)") from None
-    except Image.DecompressionBombError:
-        raise ImageError("over 178 megapixels; make it smaller") from None
-    except (FileNotFoundError, NotADirectoryError):
-        raise ImageError("no such file") from None
-    except PermissionError:
-        raise ImageError("no permission to read") from None
-    except MemoryError:
-        raise ImageError("too large for the memory") from None
-    except Exception as error:  # decoders can raise anything on damaged files
-        if isinstance(error, OSError) and error.strerror:  # of the system
-            raise ImageError(error.strerror) from None
-        if "truncated" in str(error):
-            raise ImageError("damaged: the file ends too early") from None
-        raise ImageError(f"damaged: {' '.join(str(error).split()) or type(error).__name__}") from None
+    with _loaded(path, least) as image:
+        return to_rgb(image)
+
+
+def has_plain_colors(path: str | os.PathLike[str]) -> bool:
+    """Whether an image holds gray or RGB as such: no palette, no CMYK, no single bits, nowhere transparent.
+
+    Raises:
+        ImageError: as :func:`open_image` does.
+    """
+    with _loaded(path, least=1) as image:
+        if image.mode in ("1", "P", "PA", "CMYK"):
+            return False
+        return not image.has_transparency_data or image.convert("RGBA").getchannel("A").getextrema() == (255, 255)
 
 
 def can_be_read(path: str | os.PathLike[str]) -> bool:
@@ -128,6 +113,41 @@ def from_array(array: np.ndarray) -> Image.Image:
             f"an image array holds integers from 0 to 255, uint16, or floats from 0 to 1, not {array.dtype}"
         )
     return to_rgb(Image.fromarray(np.ascontiguousarray(array)))
+
+
+@contextmanager
+def _loaded(path: str | os.PathLike[str], least: int | None) -> Iterator[Image.Image]:
+    """An image as its file holds it, read in full."""
+    try:
+        with warnings.catch_warnings(action="ignore"), Image.open(_content(path), formats=FORMATS) as image:
+            if least is not None:
+                scale = least / min(image.size)
+                image.draft(None, (math.ceil(image.width * scale), math.ceil(image.height * scale)))
+            image.load()
+            yield image
+    except ImageError:
+        raise
+    except UnidentifiedImageError:
+        ending = os.path.splitext(path)[1].lower()  # noqa: PTH122
+        if ending in HEIC - EXTENSIONS:
+            raise ImageError("HEIC photos need another package: pip install 'selftaught[heic]'") from None
+        if ending in AVIF - EXTENSIONS:
+            raise ImageError("AVIF photos are not read here; save it as JPEG") from None
+        raise ImageError("not an image that can be read (JPEG, PNG, WebP, BMP, TIFF or GIF)") from None
+    except Image.DecompressionBombError:
+        raise ImageError("over 178 megapixels; make it smaller") from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise ImageError("no such file") from None
+    except PermissionError:
+        raise ImageError("no permission to read") from None
+    except MemoryError:
+        raise ImageError("too large for the memory") from None
+    except Exception as error:  # decoders can raise anything on damaged files
+        if isinstance(error, OSError) and error.strerror:  # of the system
+            raise ImageError(error.strerror) from None
+        if "truncated" in str(error):
+            raise ImageError("damaged: the file ends too early") from None
+        raise ImageError(f"damaged: {' '.join(str(error).split()) or type(error).__name__}") from None
 
 
 def _content(path: str | os.PathLike[str]) -> str | os.PathLike[str] | io.BytesIO:

@@ -1,6 +1,7 @@
 """Copies of one picture in a collection: equal files, equal pixels, and pictures that are nearly equal to a model."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 
@@ -11,6 +12,7 @@ from selftaught.data import Advance, ImageFolder, Skipped, open_image, pick_even
 from selftaught.duplicates.pictures import (
     ALTERATIONS,
     Picture,
+    best_first,
     examine,
     find_same_bytes,
     find_same_files,
@@ -21,6 +23,7 @@ from selftaught.errors import ImageError, SelftaughtError, counted, printable
 from selftaught.retrieval import Pairs, Proposal, connect, diameter, find_neighbors, members, propose_threshold
 
 KINDS = {"same bytes": "with the same bytes", "same pixels": "with the same pixels", "near": "nearly the same"}
+KINDS |= {"fingerprint": "only with about the same fingerprint, which a script leaves where they are"}
 COLUMNS = ("group", "rank", "path", "kind", "distance", "diameter", "width", "height", "bytes", "sharpness")
 SAMPLE = 40
 """The number of photos that are copied on purpose, to learn how near copies are."""
@@ -31,6 +34,8 @@ LIKELY = 0.99
 """Photos with about the same fingerprint are copies if they are no further apart than this share of known copies."""
 EQUAL = 1e-3
 """The distance between vectors of equal pixels is less than this share of the distance between known copies."""
+ROUNDING = 1e-5
+"""The share by which a distance may exceed the threshold when it is computed in another way."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,11 @@ class Duplicates:
         return [copy.kind for group in self.groups for copy in group.copies[1:]]
 
     @property
+    def moved(self) -> int:
+        """The number of images that a script moves: further copies than the threshold stay."""
+        return self.extra - self.kinds.count("fingerprint")
+
+    @property
     def extra(self) -> int:
         """The number of images that are a copy of a better one."""
         return len(self.kinds)
@@ -90,7 +100,7 @@ class Duplicates:
         value, reason = self.proposal.threshold, self.proposal.reason
         if value is not None:
             return f"{value:.3g} ({reason})"
-        return f"none ({reason}){'; copies nearly the same were found by their pixels' if 'near' in self.kinds else ''}"
+        return f"none ({reason}){'; copies were found by their fingerprints' if 'fingerprint' in self.kinds else ''}"
 
     def rows(self) -> list[tuple[object, ...]]:
         """The table of copies, with its header first; the best of each group comes first."""
@@ -134,18 +144,22 @@ def find_copies(
     proposal = propose_threshold(near, known) if threshold is None else Proposal(threshold, "as asked for")
     pairs = near.mutual_pairs()
     # Without a threshold, copies are those whose distance only rounding explains.
-    copies = pairs.under(EQUAL * known.median().item() if proposal.threshold is None else proposal.threshold)
+    limit = EQUAL * known.median().item() if proposal.threshold is None else proposal.threshold
+    copies = pairs.under(limit)
+    alike: dict[int, set[int]] = defaultdict(set)
     if threshold is None:
-        alike = _alike([images.path(i) for i in rows.tolist()], vectors[rows], known, advance)
-        copies = Pairs(*(torch.cat(both) for both in zip(astuple(copies), astuple(alike), strict=True)))
+        prints = _alike([images.path(i) for i in rows.tolist()], vectors[rows], known, advance)
+        copies = Pairs(*(torch.cat(both) for both in zip(astuple(copies), astuple(prints), strict=True)))
+        for first, second in zip(rows[prints.first].tolist(), rows[prints.second].tolist(), strict=True):
+            alike[first].add(second)
+            alike[second].add(first)
     else:
         advance(len(rows))
     together = connect(len(rows), copies)
     place = torch.empty(len(same), dtype=torch.long)
     place[rows] = together
-    found = members(place[same])
-    ordered = [_order(images, vectors, group.tolist(), same) for group in found]
-    groups = sorted((group for group in ordered if group is not None), key=lambda group: -len(group.copies))
+    found = [group for part in members(place[same]) for group in _split(images, vectors, part, same, alike, limit)]
+    groups = sorted(found, key=lambda group: -len(group.copies))
     pairs = Pairs(rows[pairs.first], rows[pairs.second], pairs.distance)
     nearest = near.distances[:, :1].flatten()
     return Duplicates(images, tuple(groups), proposal, pairs, nearest, known)
@@ -191,26 +205,44 @@ def _alike(paths: Sequence[str], vectors: Tensor, known: Tensor, advance: Advanc
     return Pairs(first[near], second[near], distance[near])
 
 
-def _order(images: ImageFolder, vectors: Tensor, rows: Sequence[int], same: Tensor) -> CopyGroup | None:
-    """A group with its best copy first, and how each other copy relates to it; None if fewer than two can be read."""
+def _split(
+    images: ImageFolder, vectors: Tensor, rows: Tensor, same: Tensor, alike: Mapping[int, set[int]], limit: float
+) -> list[CopyGroup]:
+    """Groups of copies among connected images: the best with its own copies, then the same with those that are left.
+
+    Its own copies are those within ``limit`` of it or with about its fingerprint (``alike``). Others, which only a
+    chain of pairs connects with it, may look different. Images with equal pixels stay together; one without copies is
+    in no group.
+    """
     pictures: dict[int, Picture] = {}
-    for row in rows:
-        try:
+    for row in rows.tolist():
+        with suppress(ImageError):  # gone since it was embedded
             pictures[row] = examine(images.path(row))
-        except ImageError:  # gone since it was embedded
-            continue
-    if len(pictures) < 2:
-        return None
-    ordered = sorted(pictures, key=lambda row: (*(-value for value in pictures[row].quality), images.files[row]))
-    best = ordered[0]
-    copies = []
-    for row in ordered:
-        kind = "near"
-        if row == best:
-            kind = "best"
-        elif same[row] == same[best]:
-            kind = "same bytes"
-        elif pictures[row].pixels == pictures[best].pixels:
-            kind = "same pixels"
-        copies.append(Copy(row, kind, torch.dist(vectors[row], vectors[best]).item(), pictures[row]))
-    return CopyGroup(tuple(copies), diameter(vectors[ordered]))
+    groups = []
+    while len(pictures) > 1:
+        ordered = best_first(pictures, images.files)
+        best = ordered[0]
+        distances = torch.linalg.vector_norm(vectors[ordered] - vectors[best], dim=1).tolist()
+        kinds = {}
+        for row, distance in zip(ordered, distances, strict=True):
+            if row == best:
+                kinds[row] = "best"
+            elif same[row] == same[best]:
+                kinds[row] = "same bytes"
+            elif pictures[row].pixels == pictures[best].pixels:
+                kinds[row] = "same pixels"
+            elif distance <= (1 + ROUNDING) * limit:
+                kinds[row] = "near"
+            elif int(same[row]) in alike[int(same[best])]:
+                kinds[row] = "fingerprint"
+        apart = {seen.pixels for row, seen in pictures.items() if row not in kinds}
+        copies = [
+            Copy(row, kinds[row], distance, pictures[row])
+            for row, distance in zip(ordered, distances, strict=True)
+            if pictures[row].pixels not in apart
+        ]
+        for copy in copies:
+            del pictures[copy.index]
+        if len(copies) > 1:
+            groups.append(CopyGroup(tuple(copies), diameter(vectors[[copy.index for copy in copies]])))
+    return groups

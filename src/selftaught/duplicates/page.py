@@ -1,7 +1,7 @@
 """The page of copies."""
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import filterfalse, islice
 from pathlib import Path
 
 from rich.filesize import decimal
@@ -28,7 +28,7 @@ def write_duplicates_page(path: Path, found: Duplicates) -> None:
     if found.groups:
         more = len(found.groups) - SHOWN_GROUPS
         note = f" The first {SHOWN_GROUPS} are shown; {more} more are in duplicates.csv." if more > 0 else ""
-        text = f"The best copy first: largest, in color, sharpest. A watermark looks sharp, so look yourself.{note}"
+        text = f"The best copy first: most pixels, in color, not blurred, largest file. A guess: look yourself.{note}"
         groups = show_groups(found, SHOWN_GROUPS, SHOWN_COPIES)
         sections.append(Section("Groups", text, html=photo_groups(groups)))
     write_gallery(path, f"Duplicates in {printable(found.images.root)}", found.summarize(), sections)
@@ -40,11 +40,14 @@ def _either_side(found: Duplicates) -> list[Section]:
     limit = -1.0 if found.proposal.threshold is None else found.proposal.threshold
     under = int((found.pairs.distance <= limit).sum())
     first, second = found.pairs.first, found.pairs.second
-    above = range(under, len(found.pairs))
-    apart = (i for i in above if group.get(int(first[i]), -1) != group.get(int(second[i]), -2))
+    below, above = range(under)[::-1], range(under, len(found.pairs))
+
+    def in_one_group(i: int) -> bool:
+        return group.get(int(first[i]), -1) == group.get(int(second[i]), -2)
+
     sides: list[tuple[str, Sequence[int]]] = [
-        ("Just under the threshold: counted as copies", range(max(0, under - SHOWN_PAIRS), under)[::-1]),
-        ("Just above the threshold: not counted", list(islice(apart, SHOWN_PAIRS))),
+        ("Just under the threshold: counted as copies", list(islice(filter(in_one_group, below), SHOWN_PAIRS))),
+        ("Just above the threshold: not counted", list(islice(filterfalse(in_one_group, above), SHOWN_PAIRS))),
     ]
     if found.proposal.threshold is None:
         sides = [("The nearest pairs: not counted", sides[1][1])]
@@ -60,13 +63,17 @@ def show_groups(found: Duplicates, most: int, most_copies: int) -> list[PhotoGro
     """The first groups as a page shows them, each with its first copies."""
 
     def note(copy: Copy) -> str:
-        what = {"best": "", "near": f"distance {copy.distance:.3f} · "}.get(copy.kind, f"{copy.kind} · ")
+        further = f"same fingerprint, distance {copy.distance:.3f}: not moved · "
+        what = {"best": "", "near": f"distance {copy.distance:.3f} · ", "fingerprint": further}.get(
+            copy.kind, f"{copy.kind} · "
+        )
         return f"{what}{copy.picture.width}×{copy.picture.height} · {decimal(copy.picture.bytes)}"
 
     groups = []
     for number, group in enumerate(found.groups[:most], 1):
         photos = [photo_of(found.images, c.index, note(c), c.kind == "best") for c in group.copies[:most_copies]]
+        others = [printable(found.images.files[copy.index]) for copy in group.copies[most_copies:]]
         many = "" if len(group.copies) == 2 else f"{len(group.copies)} photos · "  # a pair's heading fits above it
         heading = f"Group {number} · {many}diameter {group.diameter:.3f}"
-        groups.append(PhotoGroup(heading, photos, more=len(group.copies) - len(photos)))
+        groups.append(PhotoGroup(heading, photos, len(others), others=others))
     return groups

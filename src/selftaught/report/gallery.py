@@ -34,7 +34,7 @@ class Photo:
 
 @dataclass(frozen=True)
 class PhotoGroup:
-    """Photos that belong together; ``more`` of them are not shown.
+    """Photos that belong together; ``more`` of them are not shown; ``others``: the names of these.
 
     ``row``: the group's row in the table of names, where it can be named on the page.
     """
@@ -44,6 +44,7 @@ class PhotoGroup:
     more: int = 0
     row: int | None = None
     name: str = ""
+    others: Sequence[str] = ()
 
 
 def photo_of(images: ImageFolder, index: int, note: str = "", best: bool = False) -> Photo:
@@ -120,7 +121,8 @@ def photo_groups(groups: Sequence[PhotoGroup]) -> str:
 def _group(group: PhotoGroup) -> str:
     """A group: its heading, its photos, a field for its name if it can be named."""
     photos = "".join(_photo(photo) for photo in group.photos)
-    more = f"<p>and {group.more} more</p>" if group.more else ""
+    names = f": {', '.join(map(breakable, group.others))}" if group.others else ""
+    more = f"<p>and {group.more} more{names}</p>" if group.more else ""
     field = ""
     if group.row is not None:
         described = f'aria-label="Name of {escape(group.heading)}" value="{escape(group.name)}"'
