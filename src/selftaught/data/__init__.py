@@ -24,7 +24,7 @@ from selftaught.data.decoded_cache import DecodedCache
 from selftaught.data.embed_files import Advance, Embedded, embed_batches, in_batches, pick_evenly, stack_embeddings
 from selftaught.data.file_reader import FileReader
 from selftaught.data.folder import ImageFolder, Skipped, check_skipped, find_images, join_folders, skipped_table
-from selftaught.data.images import Stamp, from_array, has_plain_colors, open_image, stamp, to_rgb
+from selftaught.data.images import FORMATS, NO_IMAGE, Stamp, from_array, has_plain_colors, open_image, stamp, to_rgb
 from selftaught.data.loader import ReadersEnded
 from selftaught.data.products import draw_photos, make_products
 from selftaught.data.requests import Batch, Failures, ImageReader, View, ViewRequest

@@ -18,7 +18,8 @@ EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp
 FORMATS: tuple[str, ...] = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
 HEIC, AVIF = frozenset({".heic", ".heif"}), frozenset({".avif"})
 PHOTOS = (*EXTENSIONS, *HEIC, *AVIF)
-"""Where some of these are not read here, they are left out with a reason, not in silence."""
+"""The endings of all photos. Those that cannot be read here are left out with a reason, not in silence."""
+NO_IMAGE = "not an image that can be read (JPEG, PNG, WebP, AVIF, BMP, TIFF or GIF)"
 if features.check("avif"):
     EXTENSIONS, FORMATS = EXTENSIONS | AVIF, (*FORMATS, "AVIF")
 with suppress(ImportError):
@@ -133,7 +134,7 @@ def _loaded(path: str | os.PathLike[str], least: int | None) -> Iterator[Image.I
             raise ImageError("HEIC photos need another package: pip install 'selftaught[heic]'") from None
         if ending in AVIF - EXTENSIONS:
             raise ImageError("AVIF photos are not read here; save it as JPEG") from None
-        raise ImageError("not an image that can be read (JPEG, PNG, WebP, BMP, TIFF or GIF)") from None
+        raise ImageError(NO_IMAGE) from None
     except Image.DecompressionBombError:
         raise ImageError("over 178 megapixels; make it smaller") from None
     except (FileNotFoundError, NotADirectoryError):

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from selftaught.data import to_rgb
+from selftaught.data import FORMATS, NO_IMAGE, to_rgb
 from selftaught.errors import ImageError, SelftaughtError
 from selftaught.explore.colors import KINDS, color_by
 from selftaught.explore.exhibit import Exhibit
@@ -31,7 +31,6 @@ from selftaught.retrieval import nearest
 
 UPLOAD_BYTES = 25 * 2**20
 UPLOAD_PIXELS = 60_000_000
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
 MOST_NEIGHBORS = 100
 SCRIPTS = ("page.js", "map.js", "panel.js", "colors.js", "parts.js")
 ASSETS = {"": "text/html", "page.css": "text/css", **dict.fromkeys(SCRIPTS, "text/javascript")}
@@ -144,7 +143,7 @@ def decode(body: bytes) -> Image.Image:
     except ImageError:
         raise
     except Exception:  # decoders can raise anything
-        raise ImageError("not an image that can be read (JPEG, PNG, WebP, BMP, TIFF or GIF)") from None
+        raise ImageError(NO_IMAGE) from None
 
 
 async def _body(request: Request) -> bytes:

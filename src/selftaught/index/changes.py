@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -187,9 +188,10 @@ def _sources(table: ImageTable) -> list[str]:
     """The folders and shards whose images are in an index."""
     rows = table.column("root", "path")
     found: set[str] = set()
+    is_folder = cache(os.path.isdir)  # many images lie in one shard
     for root, path in zip(map(as_path, rows["root"].to_pylist()), map(as_path, rows["path"].to_pylist()), strict=True):
         ends = (path[: match.end()] for match in IN_SHARD.finditer(path))
-        found.add(next((glob.escape(name) for name in ends if not Path(name).is_dir()), root))
+        found.add(next((glob.escape(name) for name in ends if not is_folder(name)), root))
     return sorted(found)
 
 
